@@ -40,6 +40,10 @@ class RunRow:
     """At most 60 values of the loss, oldest first."""
     baseline: str | None
     """run_id of the baseline run, None without one."""
+    confidence: float | None = None
+    """Confidence of the worst finding, 0 to 1; None when there is none or it is not known."""
+    remedy: str | None = None
+    """First sentence of the worst finding's remedy; None when there is none or it is not known."""
 
 
 @dataclass(frozen=True)
