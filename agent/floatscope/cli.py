@@ -1,0 +1,87 @@
+"""The ``floatscope`` command: finds the part of the product that does the work and hands over to it.
+
+The parts live behind extras, so this module loads them late and by name (`importlib`); it and ``local.py`` are the only files
+that may. A command whose extra is not installed says which one it needs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+EXIT_USAGE = 2
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command: the module whose ``main(argv) -> int`` runs it, the extra that module needs, one line of help."""
+
+    module: str
+    extra: str
+    help: str
+
+
+COMMANDS = {
+    "serve": Command("floatscope_server.cli", "server", "start the server: ingest, live diagnosis, dashboard, alerts"),
+    "train": Command("floatscope_trainer.cli", "trainer", "train the bundled model in any precision, with or without a fault"),
+    "demo": Command("floatscope_trainer.demo.cli", "all", "train healthy and faulty runs against a server and show the verdicts"),
+    "diagnose": Command("floatscope_diagnostics.cli", "diagnostics", "say what went wrong in a training log"),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command. Returns its exit code; 2 for wrong usage or a missing extra."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    if not args or args[0] in ("-h", "--help", "help"):
+        print(usage())
+        return 0 if args else EXIT_USAGE
+    if args[0] in ("-V", "--version"):
+        print(f"floatscope {importlib.import_module('floatscope').__version__}")
+        return 0
+    command = COMMANDS.get(args[0])
+    if command is None:
+        print(f"floatscope: there is no command {args[0]!r}\n\n{usage()}", file=sys.stderr)
+        return EXIT_USAGE
+    try:
+        module = importlib.import_module(command.module)
+    except ModuleNotFoundError as error:
+        if _is_ours(error.name):
+            raise
+        print(missing_extra(args[0], command.extra, error.name), file=sys.stderr)
+        return EXIT_USAGE
+    try:
+        return int(module.main(args[1:]))
+    except KeyboardInterrupt:
+        return 130  # 128 + SIGINT, what a shell reports
+
+
+def usage() -> str:
+    """The text of ``floatscope --help``."""
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {command.help}" for name, command in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: floatscope COMMAND [options]",
+            "",
+            "Watches low-precision (FP8) training runs and says what is going wrong, since which step, in which layer.",
+            "",
+            *lines,
+            "",
+            "floatscope COMMAND --help shows the options and examples of one command.",
+        ]
+    )
+
+
+def missing_extra(name: str, extra: str, missing: str | None) -> str:
+    """What a user reads whose installation lacks the packages of a command."""
+    return f"floatscope {name} needs the package {missing!r}, which is not installed: pip install 'floatscope[{extra}]'"
+
+
+def _is_ours(module: str | None) -> bool:
+    return module is not None and module.partition(".")[0].startswith("floatscope")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

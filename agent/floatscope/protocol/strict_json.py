@@ -1,0 +1,81 @@
+"""JSON that keeps NaN, +Inf, -Inf and missing apart.
+
+Non-finite numbers are written as the strings "NaN", "Infinity" and "-Infinity", since JSON has no number for them; a reader
+also takes the bare tokens and the spellings loggers use.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from floatscope.protocol.errors import ProtocolError
+
+_NON_FINITE = {
+    "nan": math.nan, "+nan": math.nan, "-nan": math.nan,
+    "infinity": math.inf, "+infinity": math.inf, "inf": math.inf, "+inf": math.inf,
+    "-infinity": -math.inf, "-inf": -math.inf,
+}  # fmt: skip
+
+
+def plain(value: Any) -> Any:
+    """The same structure with every non-finite float replaced by its string, ready for any JSON writer."""
+    if isinstance(value, float):
+        if math.isfinite(value):
+            return value
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value]
+    return value
+
+
+def dumps(value: Any) -> str:
+    """Compact JSON text on one line; non-finite floats as strings. Raises TypeError for what JSON cannot hold."""
+    return json.dumps(plain(value), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def loads(text: str | bytes, *, field: str = "body") -> Any:
+    """The value of a JSON text. Bare NaN and Infinity tokens are taken. Raises ProtocolError, also for absurd nesting."""
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ProtocolError(field, "JSON nested less deeply", "more levels than the reader follows") from error
+    except UnicodeDecodeError as error:
+        raise ProtocolError(field, "JSON in UTF-8", f"a byte that is not UTF-8 at offset {error.start}") from error
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno} column {error.colno}"
+        raise ProtocolError(field, "valid JSON", f"{error.msg} at {where}") from error
+    except ValueError as error:  # an integer of more digits than Python converts
+        raise ProtocolError(field, "JSON with numbers of sane length", str(error)) from error
+
+
+def number(value: object, *, field: str) -> float | None:
+    """A number as a float, None for null, or ProtocolError. Strings count only if they spell a non-finite number."""
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        raise ProtocolError(field, "a number", value)
+    if isinstance(value, float):
+        return value
+    if isinstance(value, int):
+        try:
+            return float(value)
+        except OverflowError as error:
+            raise ProtocolError(field, "a number within float64", "an integer beyond 1.8e308") from error
+    if isinstance(value, str):
+        found = _NON_FINITE.get(value.strip().lower())
+        if found is not None:
+            return found
+    raise ProtocolError(field, 'a number, null, "NaN", "Infinity" or "-Infinity"', value)
+
+
+def whole(value: object, *, field: str, low: int, high: int) -> int:
+    """An integer between low and high (both included), or ProtocolError. 3.0 counts as 3; 3.5, true and "3" do not."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise ProtocolError(field, f"a whole number from {low:,} to {high:,}", value)
+    return value
