@@ -1,7 +1,7 @@
 """The ``floatscope`` command: finds the part of the product that does the work and hands over to it.
 
-The parts live behind extras, so this module loads them late and by name (`importlib`); it and ``local.py`` are the only files
-that may. A command whose extra is not installed says which one it needs.
+The parts live behind extras, so this module loads them late and by name (`importlib`); it and ``local.py``
+are the only files that may. A command whose extra is not installed says which one it needs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ EXIT_USAGE = 2
 
 @dataclass(frozen=True)
 class Command:
-    """One command: the module whose ``main(argv) -> int`` runs it, the extra that module needs, one line of help."""
+    """One command:
+
+    the module whose ``main(argv) -> int`` runs it, the extra that module needs, one line of help.
+    """
 
     module: str
     extra: str
@@ -24,9 +27,19 @@ class Command:
 
 
 COMMANDS = {
-    "serve": Command("floatscope_server.cli", "server", "start the server: ingest, live diagnosis, dashboard, alerts"),
-    "train": Command("floatscope_trainer.cli", "trainer", "train the bundled model in any precision, with or without a fault"),
-    "demo": Command("floatscope_trainer.demo.cli", "all", "train healthy and faulty runs against a server and show the verdicts"),
+    "serve": Command(
+        "floatscope_server.cli", "server", "start the server: ingest, live diagnosis, dashboard, alerts"
+    ),
+    "train": Command(
+        "floatscope_trainer.cli",
+        "trainer",
+        "train the bundled model in any precision, with or without a fault",
+    ),
+    "demo": Command(
+        "floatscope_trainer.demo.cli",
+        "all",
+        "train healthy and faulty runs against a server and show the verdicts",
+    ),
     "diagnose": Command("floatscope_diagnostics.cli", "diagnostics", "say what went wrong in a training log"),
 }
 
@@ -65,7 +78,7 @@ def usage() -> str:
         [
             "usage: floatscope COMMAND [options]",
             "",
-            "Watches low-precision (FP8) training runs and says what is going wrong, since which step, in which layer.",
+            "Watches low-precision (FP8) training runs and says what goes wrong, since when and where.",
             "",
             *lines,
             "",
@@ -76,7 +89,7 @@ def usage() -> str:
 
 def missing_extra(name: str, extra: str, missing: str | None) -> str:
     """What a user reads whose installation lacks the packages of a command."""
-    return f"floatscope {name} needs the package {missing!r}, which is not installed: pip install 'floatscope[{extra}]'"
+    return f"floatscope {name} needs the package {missing!r}, not installed here: pip install 'floatscope[{extra}]'"
 
 
 def _is_ours(module: str | None) -> bool:

@@ -1,4 +1,7 @@
-"""A batch: consecutive steps of one rank as columns. This is the form in which steps travel, are judged and are stored."""
+"""A batch:
+
+consecutive steps of one rank as columns. This is the form in which steps travel, are judged and are stored.
+"""
 
 from __future__ import annotations
 
@@ -26,15 +29,16 @@ def _no_hist() -> NDArray[np.uint32]:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """T steps of one rank with K scalars, of which D steps carry statistics of S tensors and H carry histograms.
+    """T steps of one rank with K scalars, of which D steps carry statistics of S tensors and H carry
+    histograms.
 
     step: int64 [T].  time: float64 [T], Unix seconds UTC, NaN where the sender gave none.
     scalar_names: K names.  scalars: float64 [T, K].  scalars_present: bool [T, K].
     tensor_names: S names, sorted by code point.  stat_row: int64 [D], indices into ``step``, ascending.
     stats: name -> float32 [D, S].  stats_present: name -> bool [D, S], with the same keys.
-    hist_row: int64 [H], indices into ``step``.  hist_log2: uint32 [H, S, 64], counts by exponent from -40 to 23.
-    segment: which life of the run the sender says this is, or None.  lost: (first, last) step of a hole; T is then 0.
-    A value that is not present is 0.0 in its array: always look at the presence mask.
+    hist_row: int64 [H], indices into ``step``.  hist_log2: uint32 [H, S, 64], counts by exponent from -40 to
+    23. segment: which life of the run the sender says this is, or None.  lost: (first, last) step of a hole;
+    T is then 0. A value that is not present is 0.0 in its array: always look at the presence mask.
     """
 
     step: Int64
@@ -62,7 +66,9 @@ class Batch:
         return self.scalars[:, k], self.scalars_present[:, k]
 
     def stat(self, name: str) -> tuple[Float32, Bool]:
-        """Values float32 [D, S] and presence bool [D, S] of one statistic; all missing if the batch does not carry it."""
+        """Values float32 [D, S] and presence bool [D, S] of one statistic; all missing if the batch does not
+        carry it.
+        """
         shape = (len(self.stat_row), len(self.tensor_names))
         values = self.stats.get(name)
         if values is None:

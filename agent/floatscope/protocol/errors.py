@@ -20,11 +20,15 @@ class ProtocolError(ValueError):
 
 
 class NeedTensors(ProtocolError):
-    """A batch names a tensor table by a hash the receiver does not know; it must be sent again with the table."""
+    """A batch names a tensor table by a hash the receiver does not know; it must be sent again with the
+    table.
+    """
 
     def __init__(self, table_hash: str) -> None:
         self.table_hash = table_hash
-        super().__init__("__metadata__.tensors.hash", "the hash of a table sent before, or the table beside it", table_hash)
+        super().__init__(
+            "__metadata__.tensors.hash", "the hash of a table sent before, or the table beside it", table_hash
+        )
 
 
 class TooLarge(ProtocolError):

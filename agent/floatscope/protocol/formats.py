@@ -1,4 +1,7 @@
-"""Number formats: their limits, measured with ``torch.finfo`` and equal to the OCP OFP8 and MX 1.0 specifications."""
+"""Number formats:
+
+their limits, measured with ``torch.finfo`` and equal to the OCP OFP8 and MX 1.0 specifications.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,9 @@ from types import MappingProxyType
 class FloatFormat:
     """One number format.
 
-    max_finite: largest finite value.  min_normal, min_subnormal: smallest positive values with and without full precision.
-    eps: distance from 1 to the next larger value.  has_inf: whether a code for infinity exists.
-    block_size: elements that share a scale, or None where a scale is per tensor or there is none.
+    max_finite: largest finite value.  min_normal, min_subnormal: smallest positive values with and without
+    full precision. eps: distance from 1 to the next larger value.  has_inf: whether a code for infinity
+    exists. block_size: elements that share a scale, or None where a scale is per tensor or there is none.
     """
 
     name: str

@@ -32,12 +32,15 @@ _FLOAT32_MAX = float(np.finfo(np.float32).max)
 _KNOWN_SCALARS = frozenset(SCALARS)
 
 
-def batch_from_rows(rows: Sequence[Mapping[str, Any]], *, rank: int | None = None, strict: bool = True) -> Batch:
+def batch_from_rows(
+    rows: Sequence[Mapping[str, Any]], *, rank: int | None = None, strict: bool = True
+) -> Batch:
     """Columns from log objects.
 
     rank: if given, a row that names another rank is refused.  strict: steps must ascend.
-    A null is missing. Text under a key without a fixed meaning is passed over, since only numbers are scalars.
-    Raises ProtocolError naming row, tensor and statistic; TooLarge if the columns would not fit the protocol's limits.
+    A null is missing. Text under a key without a fixed meaning is passed over, since only numbers are
+    scalars. Raises ProtocolError naming row, tensor and statistic; TooLarge if the columns would not fit the
+    protocol's limits.
     """
     if len(rows) > MAX_STEPS:
         raise ProtocolError("steps", f"at most {MAX_STEPS:,} steps in a batch", f"{len(rows):,}")
@@ -53,7 +56,9 @@ def batch_from_rows(rows: Sequence[Mapping[str, Any]], *, rank: int | None = Non
             raise ProtocolError(where, "an object", row)
         step = whole(row.get("step"), field=f"{where}.step", low=0, high=MAX_STEP)
         if strict and steps and step <= steps[-1]:
-            raise ProtocolError(f"{where}.step", f"a step above {steps[-1]:,}, since steps ascend in a batch", step)
+            raise ProtocolError(
+                f"{where}.step", f"a step above {steps[-1]:,}, since steps ascend in a batch", step
+            )
         steps.append(step)
         times.append(_time(row.get("time"), field=f"{where}.time"))
         if rank is not None and row.get("rank") is not None and row["rank"] != rank:
@@ -77,7 +82,9 @@ def _time(value: object, *, field: str) -> float:
     return time
 
 
-def _read_scalars(row: Mapping[str, Any], index: int, scalars: dict[str, dict[int, float]], where: str) -> None:
+def _read_scalars(
+    row: Mapping[str, Any], index: int, scalars: dict[str, dict[int, float]], where: str
+) -> None:
     for key, raw in row.items():
         if key in RESERVED or raw is None:
             continue
@@ -123,7 +130,9 @@ def _read_tensors(
             if value is None:
                 continue
             if math.isfinite(value) and abs(value) > _FLOAT32_MAX:
-                raise ProtocolError(f"{field}.{stat}", "a number within float32 (at most 3.4e38), or an infinity", raw)
+                raise ProtocolError(
+                    f"{field}.{stat}", "a number within float32 (at most 3.4e38), or an infinity", raw
+                )
             if stat not in per_stat:
                 check_name(stat, field=f"{field}.{stat}")
             per_stat.setdefault(stat, {})[index] = value
@@ -155,10 +164,16 @@ def _columns(
     stat_names = sorted({stat for per_stat in stats.values() for stat in per_stat})
     shape = (len(tensor_rows), len(tensor_names))
     if len(stat_names) > MAX_STATS:
-        raise ProtocolError("steps", f"at most {MAX_STATS} different statistics in a batch", f"{len(stat_names)}")
+        raise ProtocolError(
+            "steps", f"at most {MAX_STATS} different statistics in a batch", f"{len(stat_names)}"
+        )
     cells = shape[0] * shape[1] * len(stat_names) + len(hists) * shape[1] * HIST_BINS
     if cells > _MAX_CELLS:
-        raise TooLarge("steps", f"at most {_MAX_CELLS:,} cells (steps x tensors x statistics); send fewer steps", f"{cells:,}")
+        raise TooLarge(
+            "steps",
+            f"at most {_MAX_CELLS:,} cells (steps x tensors x statistics); send fewer steps",
+            f"{cells:,}",
+        )
     row_of = {index: d for d, index in enumerate(tensor_rows)}
     stat_values = {stat: np.zeros(shape, np.float32) for stat in stat_names}
     stat_present = {stat: np.zeros(shape, bool) for stat in stat_names}
@@ -191,7 +206,8 @@ def _columns(
 def rows_from_batch(batch: Batch, *, rank: int = 0, segment: int = 0) -> Iterator[dict[str, Any]]:
     """The batch's steps as log objects, in order; ``strict_json.dumps`` turns one into a line of a log.
 
-    ``rank`` and ``segment`` are written when they are not 0. Only present values are written; NaN and Inf stay floats.
+    ``rank`` and ``segment`` are written when they are not 0. Only present values are written; NaN and Inf
+    stay floats.
     """
     tensors_of = {int(index): d for d, index in enumerate(batch.stat_row)}
     hist_of = {int(index): h for h, index in enumerate(batch.hist_row)}

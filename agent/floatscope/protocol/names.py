@@ -13,21 +13,25 @@ FORWARD_ROLES = ("input", "weight", "output")
 BACKWARD_ROLES = ("grad_output", "grad_input", "grad_weight")
 
 STATS = (
-    "amax", "amax_min_block", "rms", "scale", "sat", "nan_count", "inf_count", "overflow_pct", "underflow_pct",
-    "zero_pct", "sqnr_db", "grad_norm", "update_ratio", "unchanged_pct",
+    "amax", "amax_min_block", "rms", "scale", "sat", "nan_count", "inf_count", "overflow_pct",
+    "underflow_pct", "zero_pct", "sqnr_db", "grad_norm", "update_ratio", "unchanged_pct",
 )  # fmt: skip
-"""Statistics with a fixed meaning, one number a step for a tensor. Others are kept and plotted, not judged."""
+"""Statistics with a fixed meaning, one number a step for a tensor.
+
+Others are kept and plotted, not judged.
+"""
 
 SCALARS = (
-    "loss", "eval_loss", "ref_loss", "grad_norm", "lr", "loss_scale", "skipped_steps", "update_norm", "param_norm",
-    "zero_grad_pct", "label_tokens", "tokens", "passes", "step_time_s", "data_time_s", "gpu_util_pct", "gpu_mem_gib",
-    "gpu_power_w", "gpu_temp_c", "gpu_sm_clock_mhz", "gpu_throttle", "resumed", "data_id",
+    "loss", "eval_loss", "ref_loss", "grad_norm", "lr", "loss_scale", "skipped_steps", "update_norm",
+    "param_norm", "zero_grad_pct", "label_tokens", "tokens", "passes", "step_time_s", "data_time_s",
+    "gpu_util_pct", "gpu_mem_gib", "gpu_power_w", "gpu_temp_c", "gpu_sm_clock_mhz", "gpu_throttle", "resumed",
+    "data_id",
 )  # fmt: skip
 """Scalars with a fixed meaning, one number a step for a run or rank."""
 
 RECIPES = (
-    "fp8_delayed_scaling", "fp8_current_scaling", "fp8_block_scaling", "mxfp8", "nvfp4", "ao_tensorwise", "ao_rowwise",
-    "fp16_amp", "bf16", "fp32", "custom",
+    "fp8_delayed_scaling", "fp8_current_scaling", "fp8_block_scaling", "mxfp8", "nvfp4", "ao_tensorwise",
+    "ao_rowwise", "fp16_amp", "bf16", "fp32", "custom",
 )  # fmt: skip
 
 RUN_ID_PATTERN = r"[A-Za-z0-9._-]{1,128}"
@@ -45,7 +49,10 @@ _RUN_ID = re.compile(RUN_ID_PATTERN)
 
 
 def split_tensor(name: str) -> tuple[str, str]:
-    """Layer and role of a tensor: the last ``/`` splits them; a name without one is all layer, with role ``""``."""
+    """Layer and role of a tensor:
+
+    the last ``/`` splits them; a name without one is all layer, with role ``""``.
+    """
     layer, slash, role = name.rpartition("/")
     return (layer, role) if slash else (name, "")
 
@@ -53,8 +60,9 @@ def split_tensor(name: str) -> tuple[str, str]:
 def check_name(name: object, *, field: str) -> str:
     """The name of a tensor, scalar, statistic or run as it came, or ProtocolError.
 
-    At most 1,024 bytes of UTF-8, not empty, no control characters (C0, C1, line and paragraph separators) and no
-    surrogates, so that it fits every table, log line and URL. Markup is allowed: whoever shows a name escapes it.
+    At most 1,024 bytes of UTF-8, not empty, no control characters (C0, C1, line and paragraph separators) and
+    no surrogates, so that it fits every table, log line and URL. Markup is allowed: whoever shows a name
+    escapes it.
     """
     if not isinstance(name, str):
         raise ProtocolError(field, "a name (text)", name)

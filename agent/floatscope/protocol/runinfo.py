@@ -22,8 +22,8 @@ _MAX_COUNT = 2**31 - 1
 class RunInfo:
     """A run as described by whoever sends it; every field may be unknown (None, or an empty mapping).
 
-    tensors: name -> {"format", "call_order", "recipe"}, each optional.  ``recipe["name"]`` is one of ``names.RECIPES``.
-    extra: fields this version does not know, kept as they came.
+    tensors: name -> {"format", "call_order", "recipe"}, each optional.  ``recipe["name"]`` is one of
+    ``names.RECIPES``. extra: fields this version does not know, kept as they came.
     """
 
     name: str | None = None
@@ -78,8 +78,14 @@ class RunInfo:
         return out
 
     def merged(self, later: RunInfo) -> RunInfo:
-        """This description with a later one on top: tensors are merged, every other field that is given is replaced."""
-        changes: dict[str, Any] = {"tensors": {**self.tensors, **later.tensors}, "extra": {**self.extra, **later.extra}}
+        """This description with a later one on top:
+
+        tensors are merged, every other field that is given is replaced.
+        """
+        changes: dict[str, Any] = {
+            "tensors": {**self.tensors, **later.tensors},
+            "extra": {**self.extra, **later.extra},
+        }
         for key in ("name", "project", "baseline", "vocab_size", "ranks", "status", "reason"):
             if getattr(later, key) is not None:
                 changes[key] = getattr(later, key)
@@ -90,7 +96,10 @@ class RunInfo:
 
 
 def tensor_table(value: object, *, field: str) -> TensorTable:
-    """Checks a table name -> {"format", "call_order", "recipe"}; unknown keys are kept. Raises ProtocolError."""
+    """Checks a table name -> {"format", "call_order", "recipe"}; unknown keys are kept.
+
+    Raises ProtocolError.
+    """
     table = _mapping(value, field=field)
     if len(table) > MAX_TENSORS:
         raise ProtocolError(field, f"at most {MAX_TENSORS:,} tensors", f"{len(table):,}")

@@ -1,7 +1,7 @@
 """JSON that keeps NaN, +Inf, -Inf and missing apart.
 
-Non-finite numbers are written as the strings "NaN", "Infinity" and "-Infinity", since JSON has no number for them; a reader
-also takes the bare tokens and the spellings loggers use.
+Non-finite numbers are written as the strings "NaN", "Infinity" and "-Infinity", since JSON has no number for
+them; a reader also takes the bare tokens and the spellings loggers use.
 """
 
 from __future__ import annotations
@@ -33,18 +33,28 @@ def plain(value: Any) -> Any:
 
 
 def dumps(value: Any) -> str:
-    """Compact JSON text on one line; non-finite floats as strings. Raises TypeError for what JSON cannot hold."""
+    """Compact JSON text on one line; non-finite floats as strings.
+
+    Raises TypeError for what JSON cannot hold.
+    """
     return json.dumps(plain(value), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
 def loads(text: str | bytes, *, field: str = "body") -> Any:
-    """The value of a JSON text. Bare NaN and Infinity tokens are taken. Raises ProtocolError, also for absurd nesting."""
+    """The value of a JSON text.
+
+    Bare NaN and Infinity tokens are taken. Raises ProtocolError, also for absurd nesting.
+    """
     try:
         return json.loads(text)
     except RecursionError as error:
-        raise ProtocolError(field, "JSON nested less deeply", "more levels than the reader follows") from error
+        raise ProtocolError(
+            field, "JSON nested less deeply", "more levels than the reader follows"
+        ) from error
     except UnicodeDecodeError as error:
-        raise ProtocolError(field, "JSON in UTF-8", f"a byte that is not UTF-8 at offset {error.start}") from error
+        raise ProtocolError(
+            field, "JSON in UTF-8", f"a byte that is not UTF-8 at offset {error.start}"
+        ) from error
     except json.JSONDecodeError as error:
         where = f"line {error.lineno} column {error.colno}"
         raise ProtocolError(field, "valid JSON", f"{error.msg} at {where}") from error
@@ -53,7 +63,10 @@ def loads(text: str | bytes, *, field: str = "body") -> Any:
 
 
 def number(value: object, *, field: str) -> float | None:
-    """A number as a float, None for null, or ProtocolError. Strings count only if they spell a non-finite number."""
+    """A number as a float, None for null, or ProtocolError.
+
+    Strings count only if they spell a non-finite number.
+    """
     if value is None:
         return None
     if isinstance(value, bool):
@@ -73,7 +86,10 @@ def number(value: object, *, field: str) -> float | None:
 
 
 def whole(value: object, *, field: str, low: int, high: int) -> int:
-    """An integer between low and high (both included), or ProtocolError. 3.0 counts as 3; 3.5, true and "3" do not."""
+    """An integer between low and high (both included), or ProtocolError.
+
+    3.0 counts as 3; 3.5, true and "3" do not.
+    """
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:

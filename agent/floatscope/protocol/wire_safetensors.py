@@ -1,9 +1,11 @@
-"""A batch as safetensors: the agent's way. Columns go over as they are; nothing in the body is executed or trusted.
+"""A batch as safetensors: the agent's way. Columns go over as they are; nothing in the body is executed or
+trusted.
 
-Tensors: ``step`` I64[T], ``time`` F64[T], ``scalars`` F64[T,K], ``scalars.present`` U8[T,ceil(K/8)] (bit k%8 of byte k//8),
-``stat_step`` I64[D], per statistic ``stat.<name>`` F32[D,S] and ``stat.<name>.present`` U8[D,ceil(S/8)], optional ``hist_step``
-I64[H] and ``hist_log2`` U32[H,S,64]. Metadata: ``schema``, ``scalars`` (JSON list of names), ``tensors`` (JSON: ``hash`` of the
-tensor table, and ``table`` the first time), optional ``segment``. The S columns are the table's names, sorted by code point.
+Tensors: ``step`` I64[T], ``time`` F64[T], ``scalars`` F64[T,K], ``scalars.present`` U8[T,ceil(K/8)] (bit k%8
+of byte k//8), ``stat_step`` I64[D], per statistic ``stat.<name>`` F32[D,S] and ``stat.<name>.present``
+U8[D,ceil(S/8)], optional ``hist_step`` I64[H] and ``hist_log2`` U32[H,S,64]. Metadata: ``schema``,
+``scalars`` (JSON list of names), ``tensors`` (JSON: ``hash`` of the tensor table, and ``table`` the first
+time), optional ``segment``. The S columns are the table's names, sorted by code point.
 """
 
 from __future__ import annotations
@@ -51,7 +53,10 @@ def table_hash(table: TensorTable) -> str:
 
 
 def encode(batch: Batch, table: TensorTable, *, with_table: bool) -> bytes:
-    """The body for a batch. The table's names must be the batch's tensor names; lost steps go by JSON (ValueError)."""
+    """The body for a batch.
+
+    The table's names must be the batch's tensor names; lost steps go by JSON (ValueError).
+    """
     if batch.lost is not None:
         raise ValueError("a hole of lost steps is sent as JSON")
     if tuple(sorted(table)) != batch.tensor_names:
@@ -87,13 +92,14 @@ def _pack(mask: Bool) -> NDArray[np.uint8]:
 def decode(body: bytes, *, find_table: Callable[[str], TensorTable | None]) -> tuple[Batch, TensorTable]:
     """The batch of a body and its tensor table.
 
-    find_table: the table sent before under a hash, or None.  Raises NeedTensors for an unknown hash, TooLarge for a body over
-    256 MiB, ProtocolError naming the field for everything else: lying headers, wrong dtypes or shapes, steps that do not ascend.
+    find_table: the table sent before under a hash, or None.  Raises NeedTensors for an unknown hash, TooLarge
+    for a body over 256 MiB, ProtocolError naming the field for everything else: lying headers, wrong dtypes
+    or shapes, steps that do not ascend.
     """
     if len(body) > MAX_UNPACKED_BYTES:
         raise TooLarge("body", f"at most {MAX_UNPACKED_BYTES:,} bytes", f"{len(body):,}")
     try:
-        entries = safetensors.deserialize(body)
+        entries = safetensors.deserialize(body)  # type: ignore[no-untyped-call]
     except (safetensors.SafetensorError, ValueError, OverflowError, MemoryError) as error:
         raise ProtocolError("body", "a whole safetensors file", str(error)) from error
     reader = _Reader({str(name): entry for name, entry in entries})
@@ -121,7 +127,11 @@ def decode(body: bytes, *, find_table: Callable[[str], TensorTable | None]) -> t
         stats[name], stats_present[name] = reader.masked(f"stat.{name}", "F32", shape)
     hist_row = _rows_of(step, reader.optional("hist_step"), "hist_step")
     hist_shape = (len(hist_row), len(tensor_names), HIST_BINS)
-    hist_log2 = reader.array("hist_log2", "U32", hist_shape) if len(hist_row) else np.empty((0, 0, HIST_BINS), np.uint32)
+    hist_log2 = (
+        reader.array("hist_log2", "U32", hist_shape)
+        if len(hist_row)
+        else np.empty((0, 0, HIST_BINS), np.uint32)
+    )
     reader.refuse_rest()
     batch = Batch(
         step=step,
@@ -157,13 +167,18 @@ class _Reader:
         if entry is None:
             raise ProtocolError(name, f"a tensor {dtype}{_show(shape)}", "none")
         found = tuple(entry["shape"])
-        fits = len(found) == len(shape) and all(want in (None, have) for want, have in zip(shape, found, strict=True))
+        fits = len(found) == len(shape) and all(
+            want in (None, have) for want, have in zip(shape, found, strict=True)
+        )
         if entry["dtype"] != dtype or not fits:
             raise ProtocolError(name, f"{dtype}{_show(shape)}", f"{entry['dtype']}{_show(found)}")
         return np.frombuffer(entry["data"], _DTYPES[dtype]).reshape(found)
 
     def masked(self, name: str, dtype: str, shape: tuple[int, int]) -> tuple[NDArray[Any], Bool]:
-        """Values and presence; an absent ``.present`` means all are present. Values that are not present become 0."""
+        """Values and presence; an absent ``.present`` means all are present.
+
+        Values that are not present become 0.
+        """
         values = self.array(name, dtype, shape)
         if f"{name}.present" not in self.entries:
             return values, np.ones(shape, bool)
@@ -181,7 +196,9 @@ def _show(shape: tuple[int | None, ...]) -> str:
 
 
 def _metadata(body: bytes) -> dict[str, str]:
-    length = int.from_bytes(body[:8], "little")  # deserialize has checked that the header lies inside the body
+    length = int.from_bytes(
+        body[:8], "little"
+    )  # deserialize has checked that the header lies inside the body
     header = loads(body[8 : 8 + length], field="header")
     metadata = header.get("__metadata__") or {}
     if metadata.get("schema") != SCHEMA:
@@ -192,11 +209,15 @@ def _metadata(body: bytes) -> dict[str, str]:
 def _scalar_names(metadata: Mapping[str, str]) -> tuple[str, ...]:
     names = loads(metadata.get("scalars", "null"), field="__metadata__.scalars")
     if not isinstance(names, list) or len(names) > MAX_SCALARS:
-        raise ProtocolError("__metadata__.scalars", f"a JSON list of at most {MAX_SCALARS:,} names", metadata.get("scalars"))
+        raise ProtocolError(
+            "__metadata__.scalars", f"a JSON list of at most {MAX_SCALARS:,} names", metadata.get("scalars")
+        )
     for index, name in enumerate(names):
         check_name(name, field=f"__metadata__.scalars[{index}]")
         if name in RESERVED:
-            raise ProtocolError(f"__metadata__.scalars[{index}]", "a name that is not a key of the row itself", name)
+            raise ProtocolError(
+                f"__metadata__.scalars[{index}]", "a name that is not a key of the row itself", name
+            )
     if len(set(names)) != len(names):
         raise ProtocolError("__metadata__.scalars", "every name once", metadata["scalars"])
     return tuple(names)
@@ -206,7 +227,9 @@ def _table(metadata: Mapping[str, str], find_table: Callable[[str], TensorTable 
     tensors = loads(metadata.get("tensors", "null"), field="__metadata__.tensors")
     claimed = tensors.get("hash") if isinstance(tensors, dict) else None
     if not isinstance(claimed, str) or len(claimed) != _HASH_CHARS:
-        raise ProtocolError("__metadata__.tensors", '{"hash": SHA-256 in hex, "table": {...}}', metadata.get("tensors"))
+        raise ProtocolError(
+            "__metadata__.tensors", '{"hash": SHA-256 in hex, "table": {...}}', metadata.get("tensors")
+        )
     if tensors.get("table") is None:
         known = find_table(claimed)
         if known is None:
@@ -216,9 +239,13 @@ def _table(metadata: Mapping[str, str], find_table: Callable[[str], TensorTable 
     try:
         actual = table_hash(table)
     except ValueError as error:  # a NaN or lone surrogate in a field this version does not know
-        raise ProtocolError("__metadata__.tensors.table", "finite numbers and valid Unicode", str(error)) from error
+        raise ProtocolError(
+            "__metadata__.tensors.table", "finite numbers and valid Unicode", str(error)
+        ) from error
     if actual != claimed:
-        raise ProtocolError("__metadata__.tensors.hash", f"{actual}, the hash of the table beside it", claimed)
+        raise ProtocolError(
+            "__metadata__.tensors.hash", f"{actual}, the hash of the table beside it", claimed
+        )
     return table
 
 
@@ -235,7 +262,9 @@ def _check_ascending(step: Int64) -> None:
     falls = np.flatnonzero(step[1:] <= step[:-1])
     if len(falls):
         at = int(falls[0]) + 1
-        raise ProtocolError(f"step[{at}]", f"a step above {step[at - 1]:,}, since steps ascend in a batch", int(step[at]))
+        raise ProtocolError(
+            f"step[{at}]", f"a step above {step[at - 1]:,}, since steps ascend in a batch", int(step[at])
+        )
 
 
 def _rows_of(step: Int64, wanted: Int64 | None, field: str) -> Int64:
