@@ -1,1 +1,1 @@
-"""Pages and figures of floatscope: HTML from plain view objects, Plotly figures as plain dicts, static files."""
+"""Pages and figures of floatscope: HTML from view objects, figures as plain dicts, static files."""

@@ -1,7 +1,7 @@
 """What a page shows, as plain frozen objects: the server fills them, `pages.Pages` turns them into HTML.
 
-Nothing here knows HTTP, the database or Jinja. Times are timezone-aware UTC. A loss may be NaN (it happened) or
-None (there is none yet); in a sparkline None is a gap and NaN is a value that was not a number.
+Nothing here knows HTTP, the database or Jinja. Times are timezone-aware UTC. A loss may be NaN (it happened)
+or None (there is none yet); in a sparkline None is a gap and NaN is a value that was not a number.
 """
 
 from __future__ import annotations

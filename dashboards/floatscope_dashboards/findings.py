@@ -1,0 +1,220 @@
+"""A verdict's findings as typed objects, read leniently: the page comes up whatever an older engine stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from floatscope_dashboards.wording import (
+    CAUSES,
+    FRAMEWORKS,
+    KINDS,
+    SEVERITY_ORDER,
+    as_float,
+    as_int,
+    as_text,
+    cause_label,
+    number_text,
+    sentence_case,
+    signal_of,
+    with_unit,
+)
+
+CERTAIN_FROM = 0.6
+"""Below this confidence the banner names two candidates and the deciding test, never an instruction."""
+OTHER_SETTINGS_ORDER = ("transformer_engine", "megatron", "torchao", "deepspeed", "pytorch")
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One number that speaks for a finding, in words."""
+
+    signal: str
+    label: str
+    tensor: str
+    step: int | None
+    value: str
+    expected: str
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """Another explanation that was weighed."""
+
+    label: str
+    confidence: float
+    against: str
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A change for one framework, to be copied as it is."""
+
+    framework: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One finding of the verdict; what it did not say is None, "" or ()."""
+
+    key: str
+    rule: str
+    cause: str
+    kind: str
+    severity: str
+    state: str
+    confidence: float | None
+    onset_step: int | None
+    onset_window: tuple[int, int] | None
+    detected_step: int | None
+    resolved_step: int | None
+    rank: int | None
+    layer: str
+    tensor: str
+    order: str
+    affected_tensors: int | None
+    summary: str
+    evidence: tuple[Evidence, ...]
+    alternatives: tuple[Alternative, ...]
+    remedy: tuple[str, ...]
+    settings: tuple[Setting, ...]
+    decisive_test: str
+
+    @property
+    def label(self) -> str:
+        """Cause and kind in words."""
+        kind = KINDS.get(self.kind, self.kind.replace("_", " "))
+        return f"{cause_label(self.cause)}: {kind}" if kind else cause_label(self.cause)
+
+    @property
+    def title(self) -> str:
+        """The summary as a heading: without its closing full stop; the cause when there is no summary."""
+        return self.summary.rstrip().removesuffix(".") or self.label
+
+    @property
+    def recovered(self) -> bool:
+        """Back in range, without being replaced by another finding."""
+        return self.state == "recovered" or (self.state == "" and self.resolved_step is not None)
+
+    @property
+    def uncertain(self) -> bool:
+        """Too unsure for an instruction."""
+        return self.cause == "undetermined" or (
+            self.confidence is not None and self.confidence < CERTAIN_FROM
+        )
+
+
+def read_findings(verdict: Mapping[str, Any]) -> tuple[Finding, ...]:
+    """All findings that were not replaced by a later one, worst first (severity, confidence, onset)."""
+    found = [_finding(item, number) for number, item in enumerate(_dicts(verdict.get("findings")))]
+    return tuple(sorted((item for item in found if item.state != "replaced"), key=_worst_first))
+
+
+def open_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Warnings and critical findings that have not recovered."""
+    return tuple(item for item in findings if item.severity in ("critical", "warning") and not item.recovered)
+
+
+def _worst_first(finding: Finding) -> tuple[int, int, float, int]:
+    return (
+        1 if finding.recovered else 0,
+        SEVERITY_ORDER.get(finding.severity, 9),
+        -(finding.confidence or 0.0),
+        finding.onset_step if finding.onset_step is not None else 1 << 62,
+    )
+
+
+def _finding(item: Mapping[str, Any], number: int) -> Finding:
+    remedy = item.get("remedy")
+    remedy = remedy if isinstance(remedy, Mapping) else {}
+    return Finding(
+        key=as_text(item.get("id")) or f"finding-{number}",
+        rule=as_text(item.get("rule")),
+        cause=as_text(item.get("cause")) or "undetermined",
+        kind=as_text(item.get("kind")),
+        severity=as_text(item.get("severity")) or "info",
+        state=as_text(item.get("state")),
+        confidence=as_float(item.get("confidence")),
+        onset_step=as_int(item.get("onset_step")),
+        onset_window=_window(item.get("onset_window")),
+        detected_step=as_int(item.get("detected_step")),
+        resolved_step=as_int(item.get("resolved_step")),
+        rank=as_int(item.get("rank")),
+        layer=as_text(item.get("layer")),
+        tensor=as_text(item.get("tensor")),
+        order=as_text(item.get("order")),
+        affected_tensors=as_int(item.get("affected_tensors")),
+        summary=as_text(item.get("summary")),
+        evidence=tuple(_evidence(entry) for entry in _dicts(item.get("evidence"))),
+        alternatives=_alternatives(item.get("alternatives")),
+        remedy=_sentences(as_text(remedy.get("text"))),
+        settings=_settings(remedy.get("settings")),
+        decisive_test=as_text(item.get("decisive_test")),
+    )
+
+
+def _evidence(item: Mapping[str, Any]) -> Evidence:
+    name = as_text(item.get("signal"))
+    signal = signal_of(name)
+    raw = item.get("value")
+    number = as_float(raw)
+    if number is not None:
+        value = with_unit(number_text(number), signal.unit)
+    else:
+        value = raw if isinstance(raw, str) else "missing" if raw is None else str(raw)
+    expected = item.get("expected")
+    expected_number = as_float(expected)
+    if expected_number is not None:
+        expected = with_unit(number_text(expected_number), signal.unit)
+    return Evidence(
+        signal=name,
+        label=signal.label or "Signal",
+        tensor=as_text(item.get("tensor")),
+        step=as_int(item.get("step")),
+        value=value,
+        expected=as_text(expected),
+    )
+
+
+def _alternatives(value: object) -> tuple[Alternative, ...]:
+    found = [
+        Alternative(
+            label=cause_label(as_text(item.get("cause"))) or CAUSES["undetermined"],
+            confidence=min(max(as_float(item.get("confidence")) or 0.0, 0.0), 1.0),
+            against=as_text(item.get("against")),
+        )
+        for item in _dicts(value)
+    ]
+    return tuple(sorted(found, key=lambda item: -item.confidence))
+
+
+def _settings(value: object) -> tuple[Setting, ...]:
+    if not isinstance(value, Mapping):
+        return ()
+    known = [name for name in OTHER_SETTINGS_ORDER if name in value]
+    names = known + sorted(str(name) for name in value if name not in known)
+    found = [(name, as_text(value.get(name))) for name in names]
+    return tuple(Setting(FRAMEWORKS.get(name, sentence_case(name)), text) for name, text in found if text)
+
+
+def _sentences(text: str) -> tuple[str, ...]:
+    """A remedy as numbered actions: one per line when it has lines, else one per sentence."""
+    lines = [line.strip().lstrip("0123456789.)- ").strip() for line in text.splitlines()]
+    lines = [line for line in lines if line]
+    if len(lines) != 1:
+        return tuple(lines)
+    parts = [part.strip() for part in lines[0].replace("; then ", ". ").split(". ")]
+    return tuple(part if part.endswith((".", "!", "?")) else part + "." for part in parts if part)
+
+
+def _window(value: object) -> tuple[int, int] | None:
+    if not isinstance(value, (list, tuple)) or len(value) != 2:
+        return None
+    low, high = as_int(value[0]), as_int(value[1])
+    return None if low is None or high is None else (low, high)
+
+
+def _dicts(value: object) -> list[Mapping[str, Any]]:
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, (list, tuple)) else []

@@ -1,0 +1,101 @@
+"""Colours of the charts, light and dark: the same tokens as static/app.css (a test compares the two).
+
+The palette is derived from Okabe and Ito (https://jfly.uni-koeln.de/color/), which stays distinct under the
+common forms of colour blindness. Figures are built with "@token" in place of a colour, so that one figure serves
+both themes; `resolve` puts the colours in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+FONT = 'Inter,"Segoe UI",system-ui,-apple-system,"Helvetica Neue",Arial,sans-serif'
+
+LIGHT: Mapping[str, str] = {
+    "surface": "#ffffff",
+    "sunk": "#f0f2f5",
+    "line-2": "#cdd3db",
+    "text": "#12161c",
+    "text-2": "#4a5361",
+    "text-3": "#5f6977",
+    "grid": "#e9ecf0",
+    "crit": "#b3380a",
+    "warn": "#8a5a00",
+    "nan": "#8b2f6d",
+    "s1": "#0072b2",
+    "s2": "#d55e00",
+    "s3": "#009e73",
+    "s1-band": "#0072b238",
+    "s2-band": "#d55e002a",
+    "s3-band": "#009e7330",
+    "crit-band": "#b3380a12",
+    "nan-band": "#8b2f6d4d",
+    "gap-band": "#5f697722",
+}
+
+DARK: Mapping[str, str] = {
+    "surface": "#15191f",
+    "sunk": "#1b2027",
+    "line-2": "#39424e",
+    "text": "#eef1f5",
+    "text-2": "#b3bcc8",
+    "text-3": "#919cab",
+    "grid": "#222932",
+    "crit": "#ff9466",
+    "warn": "#f2c057",
+    "nan": "#ec9fce",
+    "s1": "#56b4e9",
+    "s2": "#ff8a4c",
+    "s3": "#3cc79e",
+    "s1-band": "#56b4e938",
+    "s2-band": "#ff8a4c2a",
+    "s3-band": "#3cc79e30",
+    "crit-band": "#ff946614",
+    "nan-band": "#ec9fce4d",
+    "gap-band": "#919cab26",
+}
+
+THEMES: Mapping[str, Mapping[str, str]] = {"light": LIGHT, "dark": DARK}
+
+# Worst first. The far end is close to the surface: what is healthy recedes, trouble stands out, in both themes.
+RAMPS: Mapping[str, tuple[tuple[float, str], ...]] = {
+    "light": (
+        (0.0, "#a8320a"),
+        (0.08, "#d8692b"),
+        (0.18, "#f0ab62"),
+        (0.32, "#f7e6c8"),
+        (0.5, "#dde7f0"),
+        (0.75, "#bfd4e6"),
+        (1.0, "#98bcd9"),
+    ),
+    "dark": (
+        (0.0, "#ff8f55"),
+        (0.08, "#d9662c"),
+        (0.18, "#9a4f28"),
+        (0.32, "#5b463b"),
+        (0.5, "#33404d"),
+        (0.75, "#27394b"),
+        (1.0, "#1c3046"),
+    ),
+}
+
+# For statistics without a bad end (amax, scale): one hue, low to high.
+NEUTRAL_RAMPS: Mapping[str, tuple[tuple[float, str], ...]] = {
+    "light": ((0.0, "#f3f6f9"), (0.5, "#9fc3dd"), (1.0, "#0b5c94")),
+    "dark": ((0.0, "#1a2129"), (0.5, "#2f5f86"), (1.0, "#8fd0f7")),
+}
+
+
+def resolve(value: Any, theme: str) -> Any:
+    """`value` with every "@token" string replaced by the theme's colour; dicts and lists are copied.
+
+    Raises KeyError for an unknown theme or token.
+    """
+    if isinstance(value, str):
+        return THEMES[theme][value[1:]] if value.startswith("@") else value
+    if isinstance(value, dict):
+        return {key: resolve(item, theme) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [resolve(item, theme) for item in value]
+    return value
