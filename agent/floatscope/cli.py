@@ -89,7 +89,8 @@ def usage() -> str:
 
 def missing_extra(name: str, extra: str, missing: str | None) -> str:
     """What a user reads whose installation lacks the packages of a command."""
-    return f"floatscope {name} needs the package {missing!r}, not installed here: pip install 'floatscope[{extra}]'"
+    needs = f"floatscope {name} needs the package {missing!r}, which is not installed here"
+    return f"{needs}: pip install 'floatscope[{extra}]'"
 
 
 def _is_ours(module: str | None) -> bool:

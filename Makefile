@@ -1,0 +1,77 @@
+# floatscope: every job a user, a developer or CI runs. `make help` lists them.
+#
+# TORCH is the one place that names a PyTorch version: the bundled trainer and the tests use it, the published
+# package never pins it. Point it elsewhere with: make demo TORCH="torch==2.14.1"
+TORCH  ?= torch==2.13.0
+# Transformer Engine's Python part, checked on the CPU by `make test-te`
+TE     ?= 2.20.2
+PYTHON ?= python3
+VENV   ?= .venv
+ARGS   ?=
+
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+STAMPS := $(VENV)/.stamps
+
+.PHONY: help demo serve test check format test-bare test-wheel test-te bench docs clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+demo: $(STAMPS)/all ## train healthy and faulty runs against a local server, print the verdicts, keep serving (ARGS=--exit ends)
+	$(BIN)/floatscope demo $(ARGS)
+
+serve: $(STAMPS)/all ## start the server on its embedded default
+	$(BIN)/floatscope serve $(ARGS)
+
+test: $(STAMPS)/all $(STAMPS)/test $(STAMPS)/system ## the whole test suite
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(STAMPS)/all $(STAMPS)/lint ## format, lint, types, import contracts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(STAMPS)/lint ## rewrite the code in the house format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+test-bare: ## CI job: the agent alone, installed without any extra
+	sh .ci/bare.sh "$(PYTHON)"
+
+test-wheel: $(STAMPS)/test ## CI job: the built wheel in a clean environment
+	sh .ci/wheel.sh "$(PYTHON)" "$(BIN)/python"
+
+test-te: ## CI job: the Transformer Engine probe against the real Python package, on the CPU
+	sh .ci/te.sh "$(PYTHON)" "$(TORCH)" "$(TE)"
+
+bench: $(STAMPS)/all $(STAMPS)/test ## the benchmarks: figures and ratios, printed
+	for f in $$(git ls-files 'benchmarks/*/*.py'); do echo "== $$f"; $(BIN)/python $$f || exit 1; done
+
+docs: $(STAMPS)/all ## regenerate the documentation pages of the rules
+	$(BIN)/python -m floatscope_diagnostics.rule_docs docs/rules
+
+clean: ## remove the environments and caches
+	rm -rf .venv .venv-bare .venv-wheel .venv-te dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(STAMPS)/venv:
+	sh .ci/python.sh "$(PYTHON)" "$(VENV)"
+	@mkdir -p $(STAMPS) && touch $@
+
+$(STAMPS)/all: pyproject.toml $(STAMPS)/venv
+	$(PIP) "$(TORCH)"
+	$(PIP) -e '.[all]'
+	@touch $@
+
+$(STAMPS)/test: pyproject.toml $(STAMPS)/venv
+	$(PIP) --group test
+	@touch $@
+
+$(STAMPS)/lint: pyproject.toml $(STAMPS)/venv
+	$(PIP) --group lint --group test
+	@touch $@
+
+$(STAMPS)/system: .ci/system.sh $(STAMPS)/venv
+	sh .ci/system.sh
+	@touch $@

@@ -1,0 +1,88 @@
+"""The agent without any extra:
+
+imports nothing heavy, watches a loop, and its command says what an extra would bring.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+
+import pytest
+
+from floatscope.cli import COMMANDS, main, missing_extra
+
+HEAVY = (
+    "torch",
+    "pandas",
+    "scipy",
+    "fastapi",
+    "sqlalchemy",
+    "plotly",
+    "pydantic",
+    "transformer_engine",
+    "pynvml",
+    "rich",
+)
+
+
+def run_python(code: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_importing_the_agent_loads_nothing_heavy() -> None:
+    code = f"import sys, floatscope; print([m for m in {HEAVY!r} if m in sys.modules])"
+    assert run_python(code) == "[]"
+
+
+def test_importing_the_agent_starts_no_thread_and_reads_no_setting() -> None:
+    code = """
+import os, threading
+class Watched(dict):
+    def __getitem__(self, key):
+        assert not str(key).startswith("FLOATSCOPE"), key
+        return super().__getitem__(key)
+    def get(self, key, default=None):
+        assert not str(key).startswith("FLOATSCOPE"), key
+        return super().get(key, default)
+os.environ = Watched(os.environ)
+import floatscope
+print(threading.active_count())
+"""
+    assert run_python(code) == "1"
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_a_command_without_its_extra_says_which(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    needed = {"serve": "fastapi", "train": "torch", "demo": "torch", "diagnose": None}[name]
+    if needed is None or importlib.util.find_spec(needed) is not None:
+        assert "pip install 'floatscope[x]'" in missing_extra(name, "x", "y")
+        return
+    assert main([name, "--help"]) == 2
+    assert f"pip install 'floatscope[{COMMANDS[name].extra}]'" in capsys.readouterr().err
+
+
+def test_usage_names_every_command_and_an_unknown_one_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert all(name in capsys.readouterr().out for name in COMMANDS)
+    assert main(["nonsense"]) == 2
+    assert "nonsense" in capsys.readouterr().err
+    assert main(["--version"]) == 0
+
+
+def test_a_loop_without_torch_is_watched_into_a_log(tmp_path: object) -> None:
+    code = f"""
+import floatscope, pathlib, json
+monitor = floatscope.watch(None, run="bare", run_id="bare", mode="local", spool_dir={str(tmp_path)!r})
+for step in range(20):
+    monitor.step(step, loss=2.0 - step * 0.01, lr=1e-3)
+monitor.finish()
+lines = [json.loads(line) for path in pathlib.Path({str(tmp_path)!r}).rglob("*.jsonl") for line in
+path.open()] print(sum("step" in line for line in lines))
+"""
+    assert run_python(code).splitlines()[-1] == "20"
