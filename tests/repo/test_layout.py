@@ -33,7 +33,7 @@ def test_the_median_module_is_short() -> None:
 
 
 def test_only_the_command_and_local_mode_import_by_name() -> None:
-    """import-linter cannot see an import by name, so the two files that may do it are the only ones that do."""
+    """import-linter cannot see an import by name, so only the two files that may do it do."""
     folders = ("agent/*.py", "diagnostics/*.py", "dashboards/*.py", "server/*.py", "trainer/*.py")
     found = {relative(path) for path in tracked(*folders) if "import_module(" in path.read_text()}
     rule_loading = {
