@@ -1,4 +1,5 @@
-"""A verdict's findings as typed objects, read leniently: the page comes up whatever an older engine stored."""
+"""A verdict's findings as typed objects, read leniently: the page comes up whatever an older engine
+stored."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Colours of the charts, light and dark: the same tokens as static/app.css (a test compares the two).
 
 The palette is derived from Okabe and Ito (https://jfly.uni-koeln.de/color/), which stays distinct under the
-common forms of colour blindness. Figures are built with "@token" in place of a colour, so that one figure serves
-both themes; `resolve` puts the colours in.
+common forms of colour blindness. Figures are built with "@token" in place of a colour, so that one figure
+serves both themes; `resolve` puts the colours in.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ LIGHT: Mapping[str, str] = {
     "crit": "#b3380a",
     "warn": "#8a5a00",
     "nan": "#8b2f6d",
+    "inf": "#12161c",
     "s1": "#0072b2",
     "s2": "#d55e00",
     "s3": "#009e73",
@@ -45,6 +46,7 @@ DARK: Mapping[str, str] = {
     "crit": "#ff9466",
     "warn": "#f2c057",
     "nan": "#ec9fce",
+    "inf": "#eef1f5",
     "s1": "#56b4e9",
     "s2": "#ff8a4c",
     "s3": "#3cc79e",
@@ -58,7 +60,8 @@ DARK: Mapping[str, str] = {
 
 THEMES: Mapping[str, Mapping[str, str]] = {"light": LIGHT, "dark": DARK}
 
-# Worst first. The far end is close to the surface: what is healthy recedes, trouble stands out, in both themes.
+# Worst first. The far end is close to the surface: what is healthy recedes, trouble stands out, in both
+# themes.
 RAMPS: Mapping[str, tuple[tuple[float, str], ...]] = {
     "light": (
         (0.0, "#a8320a"),
@@ -87,13 +90,32 @@ NEUTRAL_RAMPS: Mapping[str, tuple[tuple[float, str], ...]] = {
 }
 
 
+TOKENS: Mapping[str, Mapping[str, Any]] = {
+    theme: {
+        **colours,
+        "ramp-low": [list(stop) for stop in RAMPS[theme]],
+        "ramp-high": [[1.0 - place, colour] for place, colour in reversed(RAMPS[theme])],
+        "ramp-none": [list(stop) for stop in NEUTRAL_RAMPS[theme]],
+        "ramp-marks": [
+            [0.0, colours["nan"]],
+            [0.5, colours["nan"]],
+            [0.5, colours["inf"]],
+            [1.0, colours["inf"]],
+        ],
+    }
+    for theme, colours in THEMES.items()
+}
+"""All that a figure may name with "@": colours, and colour scales whose bad end is "low", "high" or
+nowhere."""
+
+
 def resolve(value: Any, theme: str) -> Any:
     """`value` with every "@token" string replaced by the theme's colour; dicts and lists are copied.
 
     Raises KeyError for an unknown theme or token.
     """
     if isinstance(value, str):
-        return THEMES[theme][value[1:]] if value.startswith("@") else value
+        return TOKENS[theme][value[1:]] if value.startswith("@") else value
     if isinstance(value, dict):
         return {key: resolve(item, theme) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
