@@ -1,0 +1,175 @@
+"""The tensors of a run as columns:
+
+what is known about each (format, recipe, call order) as arrays over tensors.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from floatscope.protocol.formats import FORMATS
+from floatscope.protocol.names import BACKWARD_ROLES, FORWARD_ROLES, split_tensor
+from floatscope.protocol.runinfo import RunInfo
+
+Float64 = NDArray[np.float64]
+Int64 = NDArray[np.int64]
+Bool = NDArray[np.bool_]
+
+ROLE_CODES = {"input": 0, "weight": 1, "output": 2, "grad_output": 3, "grad_input": 4, "grad_weight": 5}
+UNSCALED_RECIPES = frozenset({"fp16_amp", "bf16", "fp32"})
+# Scale rule a tensor's recipe declares; OPEN: not declared, or one the shadow scale has no formula for.
+OPEN, DELAYED_MAX, DELAYED_RECENT, CURRENT = 0, 1, 2, 3
+CURRENT_RECIPES = frozenset({"fp8_current_scaling", "ao_tensorwise"})
+DEFAULT_HISTORY_PASSES = 1024  # Transformer Engine's DelayedScaling default
+_DIGITS = re.compile(r"(\d+)")
+_BACKWARD = 1 << 40  # added to backward positions so that every forward tensor of a step comes first
+
+
+class Columns:
+    """Column index of every tensor seen, in order of arrival; columns are only added, never moved.
+
+    Arrays of shape (S,): ``fmax`` largest finite value of the format (NaN unknown), ``role`` code of
+    ROLE_CODES (-1 other), ``scaled`` the format carries a scale, ``rule`` one of OPEN.., ``history`` amax
+    history length in passes, ``margin_log2``, ``position`` place in the causal order of one step (forward
+    ascending, then backward descending), ``backward``.
+    """
+
+    def __init__(self, run: RunInfo) -> None:
+        self.names: list[str] = []
+        self.index: dict[str, int] = {}
+        self.run = run
+        self._refresh()
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def add(self, names: Iterable[str]) -> bool:
+        """Adds the names not seen before; True if there were any."""
+        new = [n for n in names if n not in self.index]
+        for name in new:
+            self.index[name] = len(self.names)
+            self.names.append(name)
+        if new:
+            self._refresh()
+        return bool(new)
+
+    def update_run(self, run: RunInfo) -> None:
+        self.run = run
+        self._refresh()
+
+    def ordered(self, mask: Bool) -> list[int]:
+        """Columns where mask (S,) is set, first cause first; equal positions by name."""
+        found = np.flatnonzero(mask)
+        return sorted(found.tolist(), key=lambda i: (int(self.position[i]), self.names[i]))
+
+    def first(self, mask: Bool) -> int | None:
+        order = self.ordered(mask)
+        return order[0] if order else None
+
+    def _refresh(self) -> None:
+        size = len(self.names)
+        table = self.run.tensors
+        recipe = self.run.recipe
+        self.fmax: Float64 = np.full(size, np.nan)
+        self.eps: Float64 = np.full(size, np.nan)
+        self.role: Int64 = np.full(size, -1, np.int64)
+        self.scaled: Bool = np.zeros(size, bool)
+        self.block: Bool = np.zeros(size, bool)
+        self.rule: Int64 = np.zeros(size, np.int64)
+        self.history: Int64 = np.ones(size, np.int64)
+        self.margin_log2: Float64 = np.zeros(size)
+        self.call_order: Int64 = np.zeros(size, np.int64)
+        self.fmt: list[str | None] = [None] * size
+        orders = _call_orders(self.names, table)
+        for i, name in enumerate(self.names):
+            layer, role = split_tensor(name)
+            row = table.get(name, {})
+            recipe_name = str(row.get("recipe") or recipe.get("name") or "")
+            self.role[i] = ROLE_CODES.get(role, -1)
+            self.call_order[i] = orders[layer]
+            fmt = row.get("format") or _implied_format(recipe_name, role, recipe)
+            if isinstance(fmt, str) and fmt in FORMATS:
+                self.fmt[i] = fmt
+                self.fmax[i] = FORMATS[fmt].max_finite
+                self.eps[i] = FORMATS[fmt].eps
+                self.scaled[i] = FORMATS[fmt].is_scaled and recipe_name not in UNSCALED_RECIPES
+                self.block[i] = FORMATS[fmt].block_size is not None or "block" in recipe_name
+            self._rule(i, recipe_name, recipe)
+        self.backward: Bool = self.role >= ROLE_CODES["grad_output"]
+        last = int(self.call_order.max()) if size else 0
+        forward = self.call_order * 3 + np.where(self.role >= 0, self.role % 3, 2)
+        back = _BACKWARD + (last - self.call_order) * 3 + np.where(self.role >= 0, self.role % 3, 2)
+        self.position: Int64 = np.where(self.backward, back, forward)
+
+    def _rule(self, i: int, recipe_name: str, recipe: Mapping[str, Any]) -> None:
+        if not self.scaled[i] or self.block[i]:
+            return
+        if recipe_name in CURRENT_RECIPES:
+            self.rule[i] = CURRENT
+        elif recipe_name == "fp8_delayed_scaling":
+            algo = str(recipe.get("amax_compute_algo", "max"))
+            length = _whole(recipe.get("amax_history_len"), DEFAULT_HISTORY_PASSES)
+            margin = recipe.get("margin", 0)
+            self.margin_log2[i] = float(margin) if isinstance(margin, int | float) else 0.0
+            if algo == "max" and length > 1:
+                self.rule[i] = DELAYED_MAX
+                self.history[i] = length
+            elif algo in ("max", "most_recent"):
+                self.rule[i] = DELAYED_RECENT
+
+
+def _whole(value: object, default: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value <= 1 << 20:
+        return default
+    return int(value)
+
+
+def _implied_format(recipe_name: str, role: str, recipe: Mapping[str, Any]) -> str | None:
+    """The format a recipe gives a role when the table does not say:
+
+    HYBRID is e4m3 forward and e5m2 backward.
+    """
+    if recipe_name in ("bf16", "fp32"):
+        return recipe_name
+    if recipe_name == "fp16_amp":
+        return "fp16"
+    if recipe_name in ("fp8_delayed_scaling", "fp8_current_scaling", "ao_tensorwise", "ao_rowwise"):
+        hybrid = str(recipe.get("fp8_format", "HYBRID")).upper() == "HYBRID"
+        return "e5m2" if role in BACKWARD_ROLES and hybrid and not recipe_name.startswith("ao_") else "e4m3"
+    if recipe_name == "fp8_block_scaling":
+        return "e4m3"
+    if recipe_name == "mxfp8":
+        return "mxfp8_e4m3"
+    return None
+
+
+def _call_orders(names: list[str], table: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
+    """Call order by layer:
+
+    as declared, else the natural order of the names (``layers.2`` before ``layers.10``) after them.
+    """
+    declared: dict[str, int] = {}
+    layers = {split_tensor(n)[0] for n in names}
+    for name, row in table.items():
+        order = row.get("call_order")
+        if order is not None:
+            layer = split_tensor(name)[0]
+            declared[layer] = min(int(order), declared.get(layer, int(order)))
+    rest = sorted((layer for layer in layers if layer not in declared), key=natural_key)
+    start = max(declared.values(), default=-1) + 1
+    return {**declared, **{layer: start + k for k, layer in enumerate(rest)}}
+
+
+def natural_key(name: str) -> list[tuple[int, int, str]]:
+    """Sort key in which numbers inside a name compare as numbers."""
+    parts = _DIGITS.split(name)
+    return [(1, int(p), "") if p.isdigit() and len(p) < 19 else (0, 0, p) for p in parts]
+
+
+def is_forward(role: str) -> bool:
+    return role in FORWARD_ROLES

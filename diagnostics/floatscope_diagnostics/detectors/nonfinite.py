@@ -1,0 +1,68 @@
+"""Invariant: no tensor, gradient, update or loss holds NaN or Inf. No threshold, every step.
+
+Signals: ``nonfinite_forward`` (inputs, outputs), ``nonfinite_weight`` (weight values), ``nonfinite_grad``
+(gradients of activations), ``nonfinite_weight_grad`` (a weight's gradient norm or update, or a grad_weight
+tensor).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from floatscope_diagnostics.columns import ROLE_CODES
+from floatscope_diagnostics.detectors.row import StatRow
+
+_FORWARD = (ROLE_CODES["input"], ROLE_CODES["output"])
+_GRAD = (ROLE_CODES["grad_output"], ROLE_CODES["grad_input"])
+
+
+def detect_nonfinite(row: StatRow) -> None:
+    """Emits the four signals for one row."""
+    nan, inf = row.frame.nan[row.d], row.frame.inf[row.d]
+    bad = nan | inf
+    bad_update = row.frame.bad_update[row.d]
+    if not bad.any() and not bad_update.any():
+        return
+    role = row.columns.role
+    forward = bad & np.isin(role, (*_FORWARD, -1))
+    weight = bad & (role == ROLE_CODES["weight"])
+    grad = bad & np.isin(role, _GRAD)
+    weight_grad = (bad & (role == ROLE_CODES["grad_weight"])) | bad_update
+    counts = np.nan_to_num(row.stat("nan_count")) + np.nan_to_num(row.stat("inf_count"))
+    for signal, mask in (
+        ("nonfinite_forward", forward),
+        ("nonfinite_weight", weight),
+        ("nonfinite_grad", grad),
+        ("nonfinite_weight_grad", weight_grad),
+    ):
+        if mask.any():
+            row.log.hit(
+                signal,
+                step=row.step,
+                row=row.index,
+                segment=row.segment,
+                mask=mask,
+                values=counts,
+                expected=0.0,
+                extra=_onset_extra(row, signal, mask, inf),
+            )
+
+
+def _onset_extra(
+    row: StatRow, signal: str, mask: NDArray[np.bool_], inf: NDArray[np.bool_]
+) -> dict[str, float] | None:
+    """At the first step: was it Inf, how saturated was the first tensor, how many tensors."""
+    if row.log.is_open(signal):
+        return None
+    first = row.columns.first(mask)
+    if first is None:
+        return None
+    sat = float(row.frame.sat[row.d][first])
+    scale = row.stat("scale")[first]
+    return {
+        "inf": float(inf[first]),
+        "sat": sat,
+        "scale": float(scale),
+        "first_count": float(mask.sum()),
+    }

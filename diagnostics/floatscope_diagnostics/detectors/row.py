@@ -1,0 +1,54 @@
+"""What a detector gets for one step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from floatscope_diagnostics.columns import Columns
+from floatscope_diagnostics.episodes import EpisodeLog
+from floatscope_diagnostics.frame import Frame
+
+
+@dataclass(frozen=True)
+class StatRow:
+    """One row of tensor statistics: row ``d`` of ``frame``.
+
+    index: counts the rank's rows with statistics.  scalars: of the same step.  quiet: inside warm-up or just
+    after a resume.
+    """
+
+    step: int
+    index: int
+    segment: int
+    frame: Frame
+    d: int
+    scalars: Mapping[str, float]
+    columns: Columns
+    log: EpisodeLog
+
+    def stat(self, name: str) -> NDArray[np.float64]:
+        """The stat (S,) as float64, NaN where it is missing or NaN."""
+        values = self.frame.row(name, self.d)
+        if values is None:
+            return np.full(len(self.columns), np.nan)
+        return values.astype(np.float64)
+
+    def has(self, name: str) -> NDArray[np.bool_]:
+        mask = self.frame.present.get(name)
+        return np.zeros(len(self.columns), bool) if mask is None else mask[self.d]
+
+
+@dataclass(frozen=True)
+class ScalarRow:
+    """The scalars of one step. index: counts the rank's steps. A missing scalar has no key."""
+
+    step: int
+    index: int
+    segment: int
+    scalars: Mapping[str, float]
+    log: EpisodeLog
+    vocab_size: int | None

@@ -1,0 +1,179 @@
+"""The diagnosis engine: batches in, verdict out. Streaming, restartable, equal under any chunking.
+
+Each rank has a stream whose detectors see every step once, in order; rules then look only at the few symptoms
+the streams hold. The verdict is a function of those symptoms, so it does not depend on how the run was cut
+into batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from floatscope.protocol.batch import Batch
+from floatscope.protocol.runinfo import RunInfo
+from floatscope_diagnostics.arbiter import judge
+from floatscope_diagnostics.columns import Columns
+from floatscope_diagnostics.episodes import Symptom
+from floatscope_diagnostics.not_checked import unchecked
+from floatscope_diagnostics.rule import Finding, Rule, RunFacts, Symptoms, Window
+from floatscope_diagnostics.rules import load_rules
+from floatscope_diagnostics.state_codec import StateError, pack, unpack
+from floatscope_diagnostics.stream import RankStream
+from floatscope_diagnostics.summary import summarize
+from floatscope_diagnostics.verdict import Judged, Source, Verdict, finding_id, status_of
+
+STATE_VERSION = 1
+ENDED = ("finished", "failed", "crashed")
+
+
+class Engine:
+    """Diagnosis of one run.
+
+    run: what is known of it, may grow by ``update_run``.  run_key: what makes finding ids unique among runs
+    (a run id); default the run's name.  rules: default all.
+    """
+
+    def __init__(
+        self, run: RunInfo, *, run_key: str | None = None, rules: tuple[Rule, ...] | None = None
+    ) -> None:
+        self.run = run
+        self.run_key = run_key if run_key is not None else (run.name or "")
+        self.rules = load_rules() if rules is None else rules
+        self.columns = Columns(run)
+        self._streams: dict[int, RankStream] = {}
+
+    def feed(self, batch: Batch, rank: int = 0, segment: int | None = None) -> None:
+        """Judges the steps of one batch of one rank.
+
+        Batches of a rank come in the rank's order; ranks may interleave.
+        """
+        stream = self._streams.get(rank)
+        if stream is None:
+            stream = self._streams[rank] = RankStream(rank, self.columns)
+        stream.feed(batch, segment=segment)
+
+    def feed_baseline(
+        self, step: NDArray[np.int64], loss: NDArray[np.float64], data_id: NDArray[np.float64] | None = None
+    ) -> None:
+        """Takes steps of the baseline run; in any order relative to ``feed``."""
+
+    def update_run(self, run: RunInfo) -> None:
+        """Merges a later description: more tensors, another recipe, status or reason."""
+        self.run = self.run.merged(run)
+        self.columns.update_run(self.run)
+
+    def finish(self, status: str | None = None, reason: str | None = None) -> None:
+        """The run ended (or was marked so); later steps are still accepted."""
+        self.update_run(RunInfo(status=status, reason=reason))
+
+    def verdict(self, *, live: bool = False) -> Verdict:
+        """What the steps fed so far show. live: a running run drops recovered findings from its status."""
+        facts = self.facts()
+        symptoms = self.symptoms()
+        window = Window(last_step=facts.last_step or 0, last_scalars=self._last_scalars())
+        found: list[Finding] = []
+        for rule in self.rules:
+            for finding in rule.check(symptoms, window, facts):
+                found.append(replace(finding, rule=rule.code))
+        findings = tuple(self._identify(f) for f in judge(found))
+        onsets = [j.finding.onset for j in findings if j.finding.severity != "info" and j.state != "replaced"]
+        clean = facts.last_step if not onsets else min(onsets) - 1
+        if clean is not None and facts.first_step is not None and clean < facts.first_step:
+            clean = None
+        status = status_of(findings, live=live)
+        return Verdict(
+            source=self._source(facts),
+            status=status,
+            summary=summarize(findings, facts, status=status),
+            last_clean_step=clean,
+            findings=findings,
+            not_checked=unchecked(self.rules, facts),
+        )
+
+    def symptoms(self) -> Symptoms:
+        found: list[Symptom] = []
+        for rank in sorted(self._streams):
+            found.extend(self._streams[rank].symptoms())
+        return Symptoms(tuple(sorted(found, key=lambda s: (s.segment, s.onset, s.rank, s.signal))))
+
+    def facts(self) -> RunFacts:
+        streams = [self._streams[r] for r in sorted(self._streams)]
+        firsts = [s.first_step for s in streams if s.first_step is not None]
+        lasts = [s.last_step for s in streams if s.last_step is not None]
+        columns = self.columns
+        forward = columns.ordered(~columns.backward)
+        return RunFacts(
+            recipe=self.run.recipe,
+            formats={n: f for n, f in zip(columns.names, columns.fmt, strict=True) if f is not None},
+            tensors=len(columns),
+            stats=frozenset(p for s in streams for p in s.stats_seen),
+            scalars=frozenset(n for s in streams for n in s.scalars_seen),
+            ranks=len(streams),
+            world_size=max(self.run.ranks or 1, len(streams)),
+            first_step=min(firsts, default=None),
+            last_step=max(lasts, default=None),
+            vocab_size=self.run.vocab_size,
+            status=self.run.status,
+            reason=self.run.reason,
+            has_baseline="ref_loss" in {n for s in streams for n in s.scalars_seen},
+            forward_order=tuple(columns.names[i] for i in forward),
+            call_order={n: int(o) for n, o in zip(columns.names, columns.call_order, strict=True)},
+        )
+
+    def state(self) -> bytes:
+        """Everything the engine remembers; see ``restore``."""
+        return pack(
+            {
+                "version": STATE_VERSION,
+                "run_key": self.run_key,
+                "columns": self.columns.names,
+                "streams": [self._streams[r].state() for r in sorted(self._streams)],
+            }
+        )
+
+    @classmethod
+    def restore(cls, run: RunInfo, state: bytes, *, rules: tuple[Rule, ...] | None = None) -> Engine:
+        """An engine that goes on as if it had never stopped.
+
+        Raises StateError for foreign or damaged bytes.
+        """
+        tree = unpack(state)
+        if tree.get("version") != STATE_VERSION:
+            raise StateError(
+                f"the saved diagnosis state has version {tree.get('version')}, not {STATE_VERSION}"
+            )
+        engine = cls(run, run_key=tree["run_key"], rules=rules)
+        engine.columns.add(tree["columns"])
+        for saved in tree["streams"]:
+            stream = RankStream.load(saved, engine.columns)
+            engine._streams[stream.rank] = stream
+        return engine
+
+    def _last_scalars(self) -> Mapping[str, float]:
+        lowest = min(self._streams, default=None)
+        return {} if lowest is None else dict(self._streams[lowest].last_scalars)
+
+    def _identify(self, finding: Finding) -> Judged:
+        signal = finding.evidence[0].signal if finding.evidence else finding.symptom
+        ident = finding_id(self.run_key, finding.segment, finding.onset, signal)
+        state = "recovered" if finding.resolved is not None else "raised"
+        return Judged(ident, finding, state)
+
+    def _source(self, facts: RunFacts) -> Source:
+        lowest = min(self._streams, default=None)
+        stream = None if lowest is None else self._streams[lowest]
+        notes = [] if stream is None else [f"step numbers restart after step {s}" for s in stream.seams]
+        if stream is not None:
+            notes += [f"steps {a} to {b} were lost before they could be sent" for a, b in stream.holes]
+        return Source(
+            steps=0 if stream is None else stream.steps,
+            first_step=facts.first_step,
+            last_step=facts.last_step,
+            scalars=tuple(sorted(facts.scalars)),
+            tensors=facts.tensors,
+            notes=tuple(notes),
+        )

@@ -1,0 +1,251 @@
+"""Symptoms and the log that gathers them: one entry for a stretch of steps in which one signal misbehaves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from floatscope_diagnostics.columns import Columns
+
+Bool = NDArray[np.bool_]
+
+MAX_EPISODES_PER_SIGNAL = 48  # a signal that comes and goes forever must not fill the state
+_NO_STEP = -(1 << 62)
+
+
+@dataclass(frozen=True)
+class Symptom:
+    """One stretch of steps in which a signal misbehaved on one rank.
+
+    onset: step of the first sign.  detected: step whose data proved it, None while only suspected.  last:
+    last such step. rows: judged rows with the sign.  rows_after: judged rows since the onset, so far.  open:
+    still going on at the last row. tensors: all affected, first cause first.  first: those of the first step.
+    peak, value: worst and first number, ``expected`` what was normal.  extra: further numbers the detector
+    has, by name.
+    """
+
+    signal: str
+    rank: int
+    segment: int
+    onset: int
+    detected: int | None
+    last: int
+    rows: int
+    rows_after: int
+    open: bool
+    tensors: tuple[str, ...]
+    first: tuple[str, ...]
+    value: float
+    peak: float
+    peak_step: int
+    peak_tensor: str | None
+    expected: float | None
+    extra: Mapping[str, float]
+
+    @property
+    def tensor(self) -> str | None:
+        return self.first[0] if self.first else None
+
+
+@dataclass(slots=True)
+class _Episode:
+    signal: str
+    segment: int
+    onset: int
+    first_row: int
+    detected: int | None
+    last: int
+    last_row: int
+    rows: int
+    value: float
+    peak: float
+    peak_step: int
+    peak_column: int
+    expected: float | None
+    members: Bool
+    at_onset: Bool
+    open: bool = True
+    extra: dict[str, float] = field(default_factory=dict)
+
+
+class EpisodeLog:
+    """Bounded list of episodes by signal, fed row by row."""
+
+    def __init__(self) -> None:
+        self._by_signal: dict[str, list[_Episode]] = {}
+        self.dropped: dict[str, int] = {}
+
+    def hit(
+        self,
+        signal: str,
+        *,
+        step: int,
+        row: int,
+        segment: int,
+        mask: Bool | None = None,
+        values: NDArray[np.floating[Any]] | float = 1.0,
+        expected: float | None = None,
+        proven: bool = True,
+        onset: int | None = None,
+        gap_rows: int = 1,
+        extra: Mapping[str, float] | None = None,
+    ) -> None:
+        """Notes that ``signal`` misbehaves at this step, on the tensors of ``mask`` (S,) or on the whole run.
+
+        values: (S,) or one number, larger is worse.  onset: first sign, where it is earlier than this step.
+        gap_rows: rows without the sign that do not end the episode.  proven: False while it is only
+        suspected.
+        """
+        members = np.zeros(0, bool) if mask is None else mask
+        worst, column = _worst(values, mask)
+        episode = self._open(signal, row=row, segment=segment, gap_rows=gap_rows)
+        if episode is None:
+            episode = _Episode(
+                signal=signal,
+                segment=segment,
+                onset=step if onset is None else onset,
+                first_row=row,
+                detected=None,
+                last=step,
+                last_row=row,
+                rows=0,
+                value=worst,
+                peak=worst,
+                peak_step=step,
+                peak_column=column,
+                expected=expected,
+                members=members.copy(),
+                at_onset=members.copy(),
+            )
+            self._append(episode)
+        episode.rows += 1
+        episode.last, episode.last_row = step, row
+        if proven and episode.detected is None:
+            episode.detected = step
+        if worst > episode.peak or (np.isnan(episode.peak) and not np.isnan(worst)):
+            episode.peak, episode.peak_step, episode.peak_column = worst, step, column
+        episode.members = _union(episode.members, members)
+        for name, number in (extra or {}).items():
+            episode.extra[name] = number
+
+    def close(self, *, row: int, gap_rows: int = 1) -> None:
+        """Ends episodes that had no sign for more than gap_rows rows."""
+        for episodes in self._by_signal.values():
+            last = episodes[-1]
+            if last.open and row - last.last_row > gap_rows:
+                last.open = False
+
+    def seam(self) -> None:
+        """A new segment begins: nothing goes on across it."""
+        for episodes in self._by_signal.values():
+            episodes[-1].open = False
+
+    def is_open(self, signal: str) -> bool:
+        episodes = self._by_signal.get(signal)
+        return bool(episodes) and episodes[-1].open  # type: ignore[index]
+
+    def symptoms(self, columns: Columns, *, rank: int, row: int) -> list[Symptom]:
+        """All proven or suspected episodes as frozen symptoms, in order of onset."""
+        out = []
+        for episodes in self._by_signal.values():
+            for e in episodes:
+                members = columns.ordered(e.members)
+                first = columns.ordered(e.at_onset)
+                out.append(
+                    Symptom(
+                        signal=e.signal,
+                        rank=rank,
+                        segment=e.segment,
+                        onset=e.onset,
+                        detected=e.detected,
+                        last=e.last,
+                        rows=e.rows,
+                        rows_after=row - e.first_row,
+                        open=e.open,
+                        tensors=tuple(columns.names[i] for i in members),
+                        first=tuple(columns.names[i] for i in first),
+                        value=e.value,
+                        peak=e.peak,
+                        peak_step=e.peak_step,
+                        peak_tensor=columns.names[e.peak_column] if e.peak_column >= 0 else None,
+                        expected=e.expected,
+                        extra=dict(e.extra),
+                    )
+                )
+        return sorted(out, key=lambda s: (s.segment, s.onset, s.signal))
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "episodes": [_save(e) for episodes in self._by_signal.values() for e in episodes],
+            "dropped": dict(self.dropped),
+        }
+
+    @classmethod
+    def load(cls, state: Mapping[str, Any]) -> EpisodeLog:
+        log = cls()
+        for saved in state["episodes"]:
+            episode = _load(saved)
+            log._by_signal.setdefault(episode.signal, []).append(episode)
+        log.dropped = {str(k): int(v) for k, v in state["dropped"].items()}
+        return log
+
+    def _open(self, signal: str, *, row: int, segment: int, gap_rows: int) -> _Episode | None:
+        episodes = self._by_signal.get(signal)
+        if not episodes:
+            return None
+        last = episodes[-1]
+        if not last.open or last.segment != segment or row - last.last_row > gap_rows + 1:
+            last.open = False
+            return None
+        return last
+
+    def _append(self, episode: _Episode) -> None:
+        episodes = self._by_signal.setdefault(episode.signal, [])
+        if episodes and episodes[-1].detected is None:
+            episodes.pop()  # a suspicion that was never proven is forgotten when the next one begins
+        if len(episodes) >= MAX_EPISODES_PER_SIGNAL:
+            del episodes[
+                MAX_EPISODES_PER_SIGNAL // 2
+            ]  # the first ones tell the cause, the last ones the state
+            self.dropped[episode.signal] = self.dropped.get(episode.signal, 0) + 1
+        episodes.append(episode)
+
+
+def _worst(values: NDArray[np.floating[Any]] | float, mask: Bool | None) -> tuple[float, int]:
+    """Largest value under the mask and its column; (value, -1) for a number. NaN only when all are."""
+    if not isinstance(values, np.ndarray):
+        return float(values), -1
+    inside = np.where(mask, values, -np.inf) if mask is not None else values
+    inside = np.where(np.isnan(inside), -np.inf, inside)
+    column = int(np.argmax(inside))
+    number = float(values[column])
+    return number, column
+
+
+def _union(a: Bool, b: Bool) -> Bool:
+    if len(a) == len(b):
+        return a | b
+    wide = np.zeros(max(len(a), len(b)), bool)
+    wide[: len(a)] |= a
+    wide[: len(b)] |= b
+    return wide
+
+
+def _save(e: _Episode) -> dict[str, Any]:
+    out = {k: getattr(e, k) for k in _Episode.__dataclass_fields__}
+    for key in ("members", "at_onset"):
+        mask = out[key]
+        out[key] = {"bits": np.packbits(mask), "size": len(mask)}
+    return out
+
+
+def _load(saved: Mapping[str, Any]) -> _Episode:
+    fields = dict(saved)
+    for key in ("members", "at_onset"):
+        packed = fields[key]
+        fields[key] = np.unpackbits(packed["bits"], count=packed["size"]).astype(bool)
+    return _Episode(**fields)

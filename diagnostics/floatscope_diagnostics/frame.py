@@ -1,0 +1,133 @@
+"""A batch laid out for the detectors:
+
+statistics as float32 [D, S] over the run's columns, scalars as plain rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from floatscope.protocol.batch import Batch
+from floatscope_diagnostics.columns import Columns
+
+Float32 = NDArray[np.float32]
+Bool = NDArray[np.bool_]
+
+COUNTED = ("nan_count", "inf_count")
+# Statistics whose value is NaN or Inf only when something in the tensor is; sqnr_db and sat may be Inf in a
+# healthy tensor.
+FINITE_VALUES = ("amax", "rms")
+FINITE_UPDATES = ("grad_norm", "update_ratio")
+JUDGED_STATS = (
+    "amax", "amax_min_block", "rms", "scale", "sat", "nan_count", "inf_count", "overflow_pct",
+    "underflow_pct", "zero_pct", "sqnr_db", "grad_norm", "update_ratio", "unchanged_pct",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Frame:
+    """D rows with tensor statistics.
+
+    step: int64 [D].  values[stat]: float32 [D, S], NaN where the stat is missing *or* NaN.  present[stat]:
+    bool [D, S]. nan, inf: bool [D, S], a non-finite value was counted in the tensor or shows in its
+    statistics. bad_update: bool [D, S], the gradient norm or the update of a weight is not finite. log2_amax:
+    float32 [D, S], NaN where amax is missing, 0 or not finite.
+    """
+
+    step: NDArray[np.int64]
+    values: Mapping[str, Float32]
+    present: Mapping[str, Bool]
+    nan: Bool
+    inf: Bool
+    bad_update: Bool
+    log2_amax: Float32
+    sat: Float32
+
+    def row(self, stat: str, d: int) -> Float32 | None:
+        """One row (S,) of a stat, NaN where missing; None if no tensor of the batch carries it."""
+        values = self.values.get(stat)
+        return None if values is None else values[d]
+
+
+def frame_of(batch: Batch, columns: Columns) -> Frame | None:
+    """The batch's statistics over all columns, or None when it carries none. Adds columns not seen before."""
+    rows = len(batch.stat_row)
+    if rows == 0 or not batch.tensor_names:
+        return None
+    columns.add(batch.tensor_names)
+    size = len(columns)
+    where = np.array([columns.index[n] for n in batch.tensor_names])
+    aligned = len(where) == size and bool((where == np.arange(size)).all())
+    values: dict[str, Float32] = {}
+    present: dict[str, Bool] = {}
+    for stat in JUDGED_STATS:
+        got = batch.stats.get(stat)
+        if got is None:
+            continue
+        mask = batch.stats_present[stat]
+        filled = np.where(mask, got, np.float32(np.nan)).astype(np.float32, copy=False)
+        if aligned:
+            values[stat], present[stat] = filled, mask
+        else:
+            wide = np.full((rows, size), np.nan, np.float32)
+            wide[:, where] = filled
+            wide_mask = np.zeros((rows, size), bool)
+            wide_mask[:, where] = mask
+            values[stat], present[stat] = wide, wide_mask
+    return _finish(batch.step[batch.stat_row], values, present, rows, columns)
+
+
+def _finish(
+    step: NDArray[np.int64], values: dict[str, Float32], present: dict[str, Bool], rows: int, columns: Columns
+) -> Frame:
+    shape = (rows, len(columns))
+    nan = np.zeros(shape, bool)
+    inf = np.zeros(shape, bool)
+    bad_update = np.zeros(shape, bool)
+    for stat, mask in (("nan_count", nan), ("inf_count", inf)):
+        if stat in values:
+            mask |= values[stat] > 0  # NaN (missing) compares false
+    for stat in FINITE_VALUES:
+        if stat in values:
+            nan |= np.isnan(values[stat]) & present[stat]
+            inf |= np.isinf(values[stat])
+    for stat in FINITE_UPDATES:
+        if stat in values:
+            bad_update |= ~np.isfinite(values[stat]) & present[stat]
+    amax = values.get("amax")
+    log2_amax = np.full(shape, np.nan, np.float32)
+    sat = np.full(shape, np.nan, np.float32)
+    with np.errstate(all="ignore"):
+        if amax is not None:
+            usable = (amax > 0) & np.isfinite(amax)
+            log2_amax = np.log2(amax, out=log2_amax, where=usable)
+            if "scale" in values:
+                sat = (amax.astype(np.float64) * values["scale"] / columns.fmax).astype(np.float32)
+        given = values.get("sat")
+        if given is not None:
+            sat = np.where(present["sat"], given, sat)
+    return Frame(
+        step=step,
+        values=values,
+        present=present,
+        nan=nan,
+        inf=inf,
+        bad_update=bad_update,
+        log2_amax=log2_amax,
+        sat=sat,
+    )
+
+
+def scalar_rows(batch: Batch) -> list[dict[str, float]]:
+    """The scalars of each step as a plain dict; a missing scalar has no key, NaN and Inf are themselves."""
+    rows: list[dict[str, float]] = [{} for _ in range(len(batch))]
+    for k, name in enumerate(batch.scalar_names):
+        column = batch.scalars[:, k].tolist()
+        for t, here in enumerate(batch.scalars_present[:, k].tolist()):
+            if here:
+                rows[t][name] = column[t]
+    return rows

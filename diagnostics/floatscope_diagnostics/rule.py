@@ -1,0 +1,224 @@
+"""What a rule author imports:
+
+Rule, Finding, Evidence, Remedy, Need, RunFacts, Window and the symptoms themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from floatscope.protocol.names import split_tensor
+from floatscope_diagnostics.episodes import Symptom
+
+Severity = Literal["info", "warning", "critical"]
+SEVERITIES: tuple[Severity, ...] = ("info", "warning", "critical")
+
+FAMILY_OF: Mapping[str, str] = {
+    "invalid_input": "input_nan",
+    "stale_scale_saturation": "scale_calibration_blowup",
+    "amax_history_poisoning": "scale_calibration_blowup",
+    "scale_state_fault": "scale_calibration_blowup",
+    "quantization_drift": "slow_truncation_drift",
+    "gradient_underflow": "slow_truncation_drift",
+    "update_stagnation": "slow_truncation_drift",
+    "accumulation_precision": "slow_truncation_drift",
+    "activation_outlier_growth": "activation",
+    "activation_overflow": "activation",
+    "logit_growth": "activation",
+    "bad_batch": "data",
+    "data_shift": "data",
+    "lr_divergence": "optimization",
+    "optimizer_state_fault": "optimization",
+    "master_weight_desync": "optimization",
+    "loss_scale_collapse": "optimization",
+    "dead_logits": "optimization",
+    "overfitting": "optimization",
+    "plateau": "optimization",
+    "op_kernel_fault": "kernel",
+    "comm_overlap_race": "kernel",
+    "masked_nonfinite": "kernel",
+    "rank_divergence": "hardware",
+    "stall": "hardware",
+    "undetermined": "undetermined",
+}
+"""Family of every cause (fixed vocabulary of the verdict)."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One number a finding rests on, with what would have been normal."""
+
+    signal: str
+    step: int | None
+    value: float | str | None
+    expected: str
+    tensor: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "signal": self.signal,
+            "tensor": self.tensor,
+            "step": self.step,
+            "value": self.value,
+            "expected": self.expected,
+        }
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """A cause that was weighed and found less likely, and what speaks against it."""
+
+    cause: str
+    confidence: float
+    against: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {"cause": self.cause, "confidence": round(self.confidence, 2), "against": self.against}
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """What to do, in words and as settings by framework."""
+
+    text: str
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"text": self.text, "settings": dict(self.settings)}
+
+
+@dataclass(frozen=True)
+class Need:
+    """A signal a rule looks at:
+
+    a scalar, or ``<layers>/<role> <stat>``; missing ones are listed in ``not_checked``.
+    """
+
+    signal: str
+    roles: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one rule concluded from the symptoms.
+
+    ``weight`` orders rival explanations of the same incident (larger wins).
+    """
+
+    cause: str
+    symptom: str
+    severity: Severity
+    confidence: float
+    onset: int
+    detected: int
+    summary: str
+    evidence: tuple[Evidence, ...]
+    remedy: Remedy
+    decisive_test: str
+    kind: str | None = None
+    onset_last: int | None = None
+    resolved: int | None = None
+    rank: int | None = None
+    segment: int = 0
+    tensors: tuple[str, ...] = ()
+    affected: int = 0
+    order: str | None = None
+    alternatives: tuple[Alternative, ...] = ()
+    explains: frozenset[str] = frozenset()
+    last: int | None = None
+    rule: str = ""
+
+    @property
+    def tensor(self) -> str | None:
+        return self.tensors[0] if self.tensors else None
+
+    @property
+    def layer(self) -> str | None:
+        return split_tensor(self.tensors[0])[0] if self.tensors else None
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What the rules may know about the run besides its symptoms.
+
+    stats: (role, stat) pairs seen.  scalars: names seen.  first_tensor: first tensor in forward order.
+    """
+
+    recipe: Mapping[str, Any]
+    formats: Mapping[str, str]
+    tensors: int
+    stats: frozenset[tuple[str, str]]
+    scalars: frozenset[str]
+    ranks: int
+    world_size: int
+    first_step: int | None
+    last_step: int | None
+    vocab_size: int | None
+    status: str | None
+    reason: str | None
+    has_baseline: bool
+    forward_order: tuple[str, ...]
+    call_order: Mapping[str, int]
+
+    @property
+    def recipe_name(self) -> str:
+        return str(self.recipe.get("name") or "")
+
+    def saw(self, need: Need) -> bool:
+        if not need.roles:
+            return need.signal in self.scalars
+        return any((role, need.signal) in self.stats for role in need.roles)
+
+
+@dataclass(frozen=True)
+class Symptoms:
+    """All symptoms of a run, in order of onset, with the questions rules ask."""
+
+    all: tuple[Symptom, ...]
+
+    def of(self, *signals: str, proven: bool = True) -> list[Symptom]:
+        return [s for s in self.all if s.signal in signals and (not proven or s.detected is not None)]
+
+    def near(
+        self, signal: str, step: int, *, before: int = 0, after: int = 0, proven: bool = True
+    ) -> list[Symptom]:
+        """Symptoms of a signal whose onset lies within [step - before, step + after]."""
+        return [s for s in self.of(signal, proven=proven) if step - before <= s.onset <= step + after]
+
+    def active(self, signal: str, step: int, *, slack: int = 0) -> list[Symptom]:
+        """Symptoms of a signal that were going on at a step, give or take ``slack`` steps."""
+        return [s for s in self.of(signal) if s.onset - slack <= step <= s.last + slack]
+
+    def earliest(self, signals: Iterable[str]) -> Symptom | None:
+        found = self.of(*signals)
+        return min(found, key=lambda s: s.onset, default=None)
+
+
+@dataclass(frozen=True)
+class Window:
+    """How far the run has gone: the last judged step by rank and the newest scalars."""
+
+    last_step: int
+    last_scalars: Mapping[str, float]
+
+
+Check = Callable[[Symptoms, Window, RunFacts], Iterator[Finding]]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule. code: permanent, ``FS`` and three digits.  needs: signals it looks at."""
+
+    code: str
+    name: str
+    causes: tuple[str, ...]
+    needs: tuple[Need, ...]
+    check: Check
+    needs_baseline: bool = False
+    needs_ranks: bool = False
+
+
+def affected(symptoms: Sequence[Symptom]) -> int:
+    return len({t for s in symptoms for t in s.tensors})

@@ -1,0 +1,215 @@
+"""FS101 invalid input.
+
+What it checks
+    Non-finite values that enter with the batch, token ids outside the vocabulary, and batches without a
+    single label.
+Why it matters
+    The fault is in the data, not in FP8: no recipe helps, and with NaN the weights are lost one step later.
+How it decides
+    Non-finite values: the first tensor in forward order of the first bad step is the first tensor of the
+    network, its scale was fine, and nothing went before. Ids: counted by the agent, above the vocabulary
+    size, or an index error that ended the run. Empty targets: label_tokens (or the smallest micro-batch) is
+    0. All are invariants without thresholds.
+What to do
+    Check ids, labels and floats in the data loader; drop the batch and skip the step; if NaN reached the
+    weights, restore the last clean checkpoint.
+Source
+    Measured on emulated FP8: NaN at the embedding shows in the first input with its usual amax, in every
+    gradient in the same step and in all weights one step later. isnan(input_ids) is always false: ids are
+    integers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from floatscope.protocol.names import split_tensor
+from floatscope_diagnostics.episodes import Symptom
+from floatscope_diagnostics.rule import Evidence, Finding, Need, Remedy, Rule, RunFacts, Symptoms, Window
+
+SAT_OF_A_SCALE_FAULT = (
+    1.5  # above it the first bad tensor was clipping: then the scale is suspect, not the data
+)
+_INDEX_ERROR = re.compile(
+    r"index (\S+ )?(is )?out of (range|bounds)|device-side assert|indexSelect.*Assertion|out of vocabulary",
+    re.IGNORECASE,
+)
+_CONSEQUENCES = frozenset(
+    {
+        "undetermined", "scale_state_fault", "stale_scale_saturation", "amax_history_poisoning",
+        "op_kernel_fault",
+        "masked_nonfinite", "activation_overflow", "gradient_underflow", "bad_batch",
+        "rank_divergence", "dead_logits",
+        "update_stagnation", "optimizer_state_fault", "loss_scale_collapse", "plateau", "quantization_drift",
+    }
+)  # fmt: skip
+_LOADER = Remedy(
+    "Check the batch in the data loader (finite floats, ids below the vocabulary size, at least "
+    "one label), drop a bad one and "
+    "skip its step. Restore the last clean checkpoint if NaN reached the weights.",
+    {
+        "transformer_engine": "not a scale problem: no recipe setting helps",
+        "torchao": "not a scale problem: no recipe setting helps",
+        "megatron": "--check-for-nan-in-loss-and-grad (default on) stops at the step; "
+        "--rerun-mode validate_results tells data "
+        "from hardware",
+        "deepspeed": "engine skips nothing in bf16: test the loss before engine.backward(loss)",
+    },
+)
+
+
+def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding]:
+    """Findings of all four kinds."""
+    yield from _empty_targets(symptoms)
+    yield from _bad_ids(symptoms, run)
+    yield from _nonfinite_values(symptoms, run)
+
+
+def _empty_targets(symptoms: Symptoms) -> Iterator[Finding]:
+    for s in symptoms.of("no_labels"):
+        nan_loss = symptoms.near("loss_nonfinite", s.onset)
+        grads = symptoms.near("nonfinite_grad", s.onset)
+        head = _last_layer(grads[0]) if grads else ()
+        yield Finding(
+            cause="invalid_input",
+            kind="empty_targets",
+            symptom="nonfinite",
+            severity="critical" if symptoms.near("nonfinite_weight_grad", s.onset, after=1) else "warning",
+            confidence=0.98 if nan_loss else 0.9,
+            onset=s.onset,
+            detected=s.onset,
+            resolved=None if s.open else s.last + 1,
+            last=None if grads else s.last,
+            rank=s.rank,
+            segment=s.segment,
+            tensors=head,
+            affected=len(grads[0].tensors) if grads else 0,
+            order="backward" if grads else None,
+            explains=_CONSEQUENCES,
+            summary=f"A batch without a single label at step {s.onset:,}: the mean over zero targets is NaN.",
+            evidence=(
+                Evidence("label_tokens", s.onset, 0.0, "above 0"),
+                *(Evidence("loss", n.onset, n.value, "finite") for n in nan_loss),
+            ),
+            remedy=_LOADER,
+            decisive_test="Count the labels that are not ignored in the batch of this step: zero proves it.",
+        )
+
+
+def _bad_ids(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
+    seen = symptoms.of("id_out_of_range")
+    for s in seen:
+        largest = s.extra.get("largest")
+        what = f"id {largest:g}" if largest is not None else f"{s.extra.get('count', 1):g} ids"
+        limit = f"0 to {run.vocab_size - 1:,}" if run.vocab_size else "inside the vocabulary"
+        yield _ids(
+            s.onset, s.rank, s.segment, 0.98, f"{what} outside the vocabulary", ("input_id", largest, limit)
+        )
+    crashed = (
+        run.status in ("crashed", "failed") and run.reason is not None and _INDEX_ERROR.search(run.reason)
+    )
+    if crashed and not seen and run.last_step is not None and run.reason is not None:
+        text = run.reason.strip().splitlines()[-1][:120] if run.reason.strip() else run.reason
+        yield _ids(
+            run.last_step + 1, None, 0, 0.9, f"the run died with '{text}'", ("reason", text, "no index error")
+        )
+
+
+def _ids(
+    onset: int,
+    rank: int | None,
+    segment: int,
+    confidence: float,
+    what: str,
+    shown: tuple[str, float | str | None, str],
+) -> Finding:
+    signal, value, expected = shown
+    return Finding(
+        cause="invalid_input",
+        kind="id_out_of_range",
+        symptom="nonfinite",
+        severity="critical",
+        confidence=confidence,
+        onset=onset,
+        detected=onset,
+        rank=rank,
+        segment=segment,
+        explains=_CONSEQUENCES,
+        summary=f"A token id or label outside the vocabulary at step {onset:,}: {what}.",
+        evidence=(Evidence(signal, onset, value, expected),),
+        remedy=_LOADER,
+        decisive_test="Run the same batch on the CPU: an IndexError in the embedding or the loss proves it.",
+    )
+
+
+def _nonfinite_values(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
+    for s in symptoms.of("nonfinite_forward"):
+        if not s.first or not run.forward_order:
+            continue
+        entry = _entry_layers(run)
+        if split_tensor(s.first[0])[0] not in entry or _explained_before(s, symptoms):
+            continue
+        clipped = s.extra.get("sat", 0.0) > SAT_OF_A_SCALE_FAULT
+        scale_fault = symptoms.near("scale_nonfinite", s.onset, before=1)
+        lost = symptoms.near("scale_reset", s.onset, before=2)
+        if scale_fault or lost:
+            continue
+        loss = symptoms.near("loss_nonfinite", s.onset)
+        confidence = 0.95 if loss else 0.8
+        if clipped:
+            confidence = 0.55
+        yield Finding(
+            cause="invalid_input",
+            kind="nonfinite_values",
+            symptom="nonfinite",
+            severity="critical",
+            confidence=confidence,
+            onset=s.onset,
+            detected=s.onset,
+            last=None,
+            rank=s.rank,
+            segment=s.segment,
+            tensors=s.first,
+            affected=len(s.tensors),
+            order="forward",
+            explains=_CONSEQUENCES,
+            summary=f"{'Inf' if s.extra.get('inf') else 'NaN'} comes in with the batch at step {s.onset:,}: "
+            f"{s.first[0]} is the first tensor of the network and its scale was fine.",
+            evidence=(
+                Evidence("nan_count + inf_count", s.onset, s.value, "0", s.first[0]),
+                *(Evidence("loss", n.onset, n.value, "finite") for n in loss),
+            ),
+            remedy=_LOADER,
+            decisive_test="Replay this batch from the last clean checkpoint in bf16: NaN again "
+            "proves the data.",
+        )
+
+
+def _explained_before(s: Symptom, symptoms: Symptoms) -> bool:
+    """NaN weights or updates of an earlier step: then the forward values are a consequence."""
+    earlier = symptoms.of("nonfinite_weight_grad", "nonfinite_weight", "grad_norm_nonfinite")
+    same_step_weight = [w for w in symptoms.of("nonfinite_weight") if w.onset == s.onset and w.rank == s.rank]
+    return any(e.onset < s.onset and e.rank == s.rank and e.segment == s.segment for e in earlier) or bool(
+        same_step_weight
+    )
+
+
+def _entry_layers(run: RunFacts) -> frozenset[str]:
+    """Layers that the batch reaches first: the lowest call order, and the one after an embedding."""
+    orders = sorted({run.call_order[t] for t in run.forward_order})
+    first = {split_tensor(t)[0] for t in run.forward_order if run.call_order[t] == orders[0]}
+    return frozenset(first)
+
+
+def _last_layer(grads: Symptom) -> tuple[str, ...]:
+    return grads.first
+
+
+RULE = Rule(
+    "FS101",
+    "invalid_input",
+    ("invalid_input",),
+    (Need("nan_count", ("input", "output")), Need("label_tokens")),
+    check,
+)

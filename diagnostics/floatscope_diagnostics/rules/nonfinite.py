@@ -1,0 +1,70 @@
+"""FS901 non-finite values without a known cause.
+
+What it checks
+    NaN or Inf in the loss, the gradient norm, a tensor, a gradient or an update.
+Why it matters
+    From the first such step on the weights are usually lost; every step after it is wasted.
+How it decides
+    No threshold. It speaks up only when no other rule explains the values.
+What to do
+    Go back to the last clean step, log the statistics of all tensors around it, and look at the first tensor
+    named.
+Source
+    Invariant; the order of tensors inside a step comes from the declared call order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from floatscope_diagnostics.rule import Evidence, Finding, Need, Remedy, Rule, RunFacts, Symptoms, Window
+
+SIGNALS = (
+    "nonfinite_forward",
+    "nonfinite_weight",
+    "nonfinite_grad",
+    "nonfinite_weight_grad",
+    "loss_nonfinite",
+)
+
+
+def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding]:
+    """One finding at the first non-finite value of the run."""
+    first = symptoms.earliest(SIGNALS)
+    if first is None or first.detected is None:
+        return
+    here = [s for s in symptoms.of(*SIGNALS) if s.onset == first.onset and s.rank == first.rank]
+    order = {name: k for k, name in enumerate(SIGNALS)}
+    lead = min(here, key=lambda s: order[s.signal])
+    where = f" in {lead.tensor}" if lead.tensor else " in the loss"
+    yield Finding(
+        cause="undetermined",
+        symptom="nonfinite",
+        severity="critical",
+        confidence=0.5,
+        onset=first.onset,
+        detected=first.detected,
+        last=None,
+        rank=first.rank,
+        segment=first.segment,
+        tensors=lead.tensors,
+        order="backward" if lead.signal == "nonfinite_grad" else "forward",
+        summary=f"NaN or Inf appears{where} at step {first.onset:,}; no rule explains where it comes from.",
+        evidence=tuple(Evidence(s.signal, s.onset, s.value, "finite", s.tensor) for s in here),
+        remedy=Remedy(
+            "Stop, go back to the last clean step, and log nan_count, inf_count, amax and scale "
+            "of every tensor for the steps "
+            "before it."
+        ),
+        decisive_test="Replay the step with the same batch. If it fails again, the first tensor "
+        "named leads to the operation.",
+    )
+
+
+RULE = Rule(
+    "FS901",
+    "nonfinite",
+    ("undetermined",),
+    (Need("nan_count", ("input", "output")), Need("loss")),
+    check,
+)

@@ -1,0 +1,218 @@
+"""The shadow scale: the scale the declared recipe must give, recomputed from the streamed amaxes.
+
+Transformer Engine's rule (``common/recipe/delayed_scaling.cu``, ``kernel_bulk``): after each pass
+``scale = format_max / 2^margin / amax`` where amax is the largest of the last ``amax_history_len`` passes
+(``max``) or the newest (``most_recent``); an amax of 0, Inf or NaN keeps the old scale; a newest amax of 0
+does not roll the history; NaN is dropped by the maximum; an infinite scale becomes FLT_MAX. The scale of a
+step was made from the passes before it.
+
+What came before the first row is unknown, but the scale seen at the first row tells the largest unknown amax,
+and that bound can only shrink. So the shadow is an interval: the scale may not be higher than the amaxes seen
+allow, nor lower than both they and the unknown rest explain. The window maximum is kept as the staircase of
+amaxes that can still become the maximum, at most STAIRS entries a tensor instead of the whole window; where a
+longer staircase would be needed the interval widens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from floatscope_diagnostics.columns import CURRENT, DELAYED_MAX, DELAYED_RECENT, Columns
+
+Float64 = NDArray[np.float64]
+Bool = NDArray[np.bool_]
+
+STAIRS = 24  # entries; a random series of 1,024 needs 7 on average (harmonic number)
+# 0.35 %: logs print four digits or more; the smallest real fault seen moves the scale by over 0.5 %
+TOLERANCE_LOG2 = 0.005
+FLT_MAX = float(np.finfo(np.float32).max)
+
+
+class ShadowScale:
+    """Expected scale of every column, one rank (or one reduction group)."""
+
+    ARRAYS = (
+        "count",
+        "born",
+        "unknown",
+        "last_scale",
+        "last_amax",
+        "stair_value",
+        "stair_pass",
+        "stair_loose",
+    )
+
+    def __init__(self, size: int = 0) -> None:
+        self.count = np.zeros(size, np.int64)  # passes that rolled the history
+        self.born = np.zeros(size, np.int64)  # count at which the unknown history was last bounded
+        self.unknown = np.full(size, np.nan)  # bound on amaxes from before `born`; NaN: not bounded yet
+        self.last_scale = np.full(size, np.nan)
+        self.last_amax = np.full(size, np.nan)
+        self.stair_value = np.zeros((STAIRS, size))
+        self.stair_pass = np.full((STAIRS, size), -1, np.int64)
+        self.stair_loose = np.zeros((STAIRS, size), bool)
+        self._last: int | None = None
+
+    def resize(self, size: int) -> None:
+        have = len(self.count)
+        if size == have:
+            return
+        fresh = ShadowScale(size)
+        for name in self.ARRAYS:
+            getattr(fresh, name)[..., :have] = getattr(self, name)
+            setattr(self, name, getattr(fresh, name))
+
+    def forget(self) -> None:
+        """A new segment begins: nothing of the history seen so far is sure to be in it."""
+        self.unknown[:] = np.nan
+        self.stair_pass[:] = -1
+        self.stair_value[:] = 0.0
+        self._last = None
+
+    def step(
+        self, step: int, amax: Float64, scale: Float64, columns: Columns, *, passes: int = 1
+    ) -> tuple[Float64, Float64]:
+        """Takes one row (S,) and returns the lowest and highest scale the recipe allows at this step; NaN:
+        not known.
+
+        amax, scale: NaN where missing.  passes: forward passes of this step.  Steps that were not logged
+        leave a hole of unknown amaxes: afterwards only the upper bound is checked until a full window has
+        been seen.
+        """
+        size = len(columns)
+        self.resize(size)
+        low = np.full(size, np.nan)
+        high = np.full(size, np.nan)
+        if self._last is None or step != self._last + 1:
+            self.unknown[:] = np.nan
+            self.count += max(step - self._last - 1, 0) * passes if self._last is not None else 0
+        self._last = step
+        top = columns.fmax * np.exp2(-columns.margin_log2)
+        with np.errstate(all="ignore"):
+            self._delayed_max(columns, top, amax, scale, low, high, passes)
+            self._delayed_recent(columns, top, amax, low, high, passes)
+            current = columns.rule == CURRENT
+            if current.any():
+                ideal = np.where((amax > 0) & np.isfinite(amax), np.minimum(top / amax, FLT_MAX), np.nan)
+                high[current] = ideal[current]
+                low[current] = ideal[current] / 2  # power-of-two rounding may take up to one bit
+        self.last_scale = np.where(np.isfinite(scale), scale, self.last_scale)
+        self.last_amax = amax
+        self.unknown[np.isnan(amax)] = np.nan
+        return low, high
+
+    def window_max(self, columns: Columns, passes: int) -> Float64:
+        """Largest amax (S,) of the newest ``passes`` history entries, 0 where there is none."""
+        alive = self.stair_pass >= (self.count - passes)[None, :]
+        return np.where(alive, self.stair_value, 0.0).max(axis=0) if len(self.count) else np.zeros(0)
+
+    def _delayed_max(
+        self,
+        columns: Columns,
+        top: Float64,
+        amax: Float64,
+        scale: Float64,
+        low: Float64,
+        high: Float64,
+        passes: int,
+    ) -> None:
+        mine = columns.rule == DELAYED_MAX
+        if not mine.any():
+            return
+        # The entry of pass p is in the window while p >= count - history; with several passes in this step
+        # the last of
+        # them has pushed out up to passes - 1 more, and an entry may be that much older than noted.
+        horizon = self.count - columns.history
+        known = np.where(self.stair_pass >= horizon[None, :], self.stair_value, 0.0).max(axis=0)
+        sure_live = (self.stair_pass >= (horizon + 2 * (passes - 1))[None, :]) & ~self.stair_loose
+        sure = np.where(sure_live, self.stair_value, 0.0).max(axis=0)
+        expired = self.count - self.born >= columns.history
+        rest = np.where(expired, 0.0, self.unknown)  # NaN: anything may be hidden there
+        most = np.fmax(known, rest)
+        if passes > 1:
+            most = np.fmax(most, np.where(np.isnan(amax), np.inf, amax))
+        hi = np.where(sure > 0, np.minimum(top / sure, FLT_MAX), np.inf)
+        lo = np.where(most > 0, np.minimum(top / most, FLT_MAX), 0.0)
+        lo = np.where(np.isnan(rest), 0.0, lo)
+        # Inf in the window, or nothing but zeros: the old scale is kept.
+        keep = np.isinf(sure) | ((most == 0) & ~np.isnan(rest))
+        kept = np.where(np.isnan(self.unknown), np.nan, self.last_scale)
+        lo = np.where(keep, kept, np.where(np.isinf(most), 0.0, lo))
+        hi = np.where(keep, kept, np.where(np.isinf(rest) | np.isinf(known), np.inf, hi))
+        low[mine] = lo[mine]
+        high[mine] = hi[mine]
+        self._bound(mine, top, scale, known)
+        self._roll(mine, columns, amax, passes)
+
+    def _bound(self, mine: Bool, top: Float64, scale: Float64, known: Float64) -> None:
+        """Learns from the scale seen how large the unknown part of the history can be."""
+        implied = np.where((scale > 0) & np.isfinite(scale), top / scale, np.nan)
+        fresh = mine & np.isnan(self.unknown) & ~np.isnan(implied)
+        self.born = np.where(fresh, self.count, self.born)
+        bound = np.where(implied <= known * (1 + 1e-3), 0.0, implied)
+        bound = np.where(fresh, implied, np.fmin(self.unknown, bound))
+        self.unknown = np.where(mine & ~np.isnan(implied), bound, self.unknown)
+
+    def _roll(self, mine: Bool, columns: Columns, amax: Float64, passes: int) -> None:
+        """Adds this step's amax to the staircase:
+
+        smaller newer entries stay, entries at most as large are replaced.
+        """
+        rolls = mine & (amax != 0)  # NaN rolls too: the history advances, the maximum drops it
+        unknown = rolls & np.isnan(amax)
+        value = np.where(np.isnan(amax), 0.0, np.abs(amax))
+        live = self.stair_pass > (self.count - columns.history)[None, :]
+        keep = live & (self.stair_value > value[None, :])
+        place = keep.sum(axis=0)
+        # Move the kept entries to the front: the first kept row is the number of expired ones.
+        start = np.argmax(keep, axis=0)
+        rows = np.minimum(np.arange(STAIRS)[:, None] + start[None, :], STAIRS - 1)
+        inside = np.arange(STAIRS)[:, None] < place[None, :]
+        stair_value = np.where(inside, np.take_along_axis(self.stair_value, rows, 0), 0.0)
+        stair_pass = np.where(inside, np.take_along_axis(self.stair_pass, rows, 0), -1)
+        stair_loose = np.where(inside, np.take_along_axis(self.stair_loose, rows, 0), False)
+        # A full staircase: the newest entry is merged into the last one, whose value becomes an upper bound.
+        full = place >= STAIRS
+        slot = np.minimum(place, STAIRS - 1)
+        cols = np.arange(len(value))
+        put = rolls & ~unknown & (value > 0)
+        merged = full & put
+        stair_pass[slot[put], cols[put]] = self.count[put] + passes - 1
+        stair_value[slot[put & ~full], cols[put & ~full]] = value[put & ~full]
+        stair_loose[slot[merged], cols[merged]] = True
+        change = mine[None, :]
+        self.stair_value = np.where(change, stair_value, self.stair_value)
+        self.stair_pass = np.where(change, stair_pass, self.stair_pass)
+        self.stair_loose = np.where(change, stair_loose, self.stair_loose)
+        self.count = np.where(rolls, self.count + passes, self.count)
+
+    def _delayed_recent(
+        self, columns: Columns, top: Float64, amax: Float64, low: Float64, high: Float64, passes: int
+    ) -> None:
+        mine = columns.rule == DELAYED_RECENT
+        if not mine.any():
+            return
+        known = ~np.isnan(self.unknown)
+        good = (self.last_amax > 0) & np.isfinite(self.last_amax)
+        want = np.where(good, np.minimum(top / self.last_amax, FLT_MAX), self.last_scale)
+        want = np.where(known & ~np.isnan(self.last_amax), want, np.nan)
+        if passes > 1:
+            want = np.full_like(want, np.nan)
+        low[mine] = want[mine]
+        high[mine] = want[mine]
+        self.unknown = np.where(mine, 0.0, self.unknown)
+
+    def state(self) -> dict[str, Any]:
+        return {**{name: getattr(self, name) for name in self.ARRAYS}, "last": self._last}
+
+    @classmethod
+    def load(cls, state: Mapping[str, Any]) -> ShadowScale:
+        shadow = cls(len(state["count"]))
+        for name in cls.ARRAYS:
+            setattr(shadow, name, state[name])
+        shadow._last = state["last"]
+        return shadow

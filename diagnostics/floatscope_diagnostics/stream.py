@@ -1,0 +1,161 @@
+"""One rank's steps, judged one by one in order: owns the rank's detectors and their memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from floatscope.protocol.batch import Batch
+from floatscope_diagnostics.columns import Columns
+from floatscope_diagnostics.detectors.nonfinite import detect_nonfinite
+from floatscope_diagnostics.detectors.row import ScalarRow, StatRow
+from floatscope_diagnostics.detectors.run_invariants import detect_run_invariants
+from floatscope_diagnostics.detectors.scale_state import ScaleState
+from floatscope_diagnostics.episodes import EpisodeLog, Symptom
+from floatscope_diagnostics.frame import Frame, frame_of, scalar_rows
+
+
+class RankStream:
+    """Detectors of one rank.
+
+    Rows must come in the rank's order; a step at or before the last one opens a segment.
+    """
+
+    def __init__(self, rank: int, columns: Columns) -> None:
+        self.rank = rank
+        self.columns = columns
+        self.segment = 0
+        self.first_step: int | None = None
+        self.last_step: int | None = None
+        self.steps = 0
+        self.stat_rows = 0
+        self.seams: list[int] = []
+        self.holes: list[list[int]] = []
+        self.last_scalars: dict[str, float] = {}
+        self.stats_seen: set[tuple[str, str]] = set()
+        self.scalars_seen: set[str] = set()
+        self.tensor_log = EpisodeLog()
+        self.scalar_log = EpisodeLog()
+        self.scales = ScaleState()
+
+    def feed(self, batch: Batch, *, segment: int | None) -> None:
+        """Judges every step of the batch."""
+        if batch.lost is not None:
+            self.holes = [*self.holes, [int(batch.lost[0]), int(batch.lost[1])]][-64:]
+            return
+        if len(batch) == 0:
+            return
+        asked = segment if segment is not None else batch.segment
+        if asked is not None and asked > self.segment:
+            self._seam(asked)
+        frame = frame_of(batch, self.columns)
+        stat_at = {int(r): d for d, r in enumerate(batch.stat_row)}
+        if frame is not None:
+            self._note_stats(frame)
+        steps = batch.step.tolist()
+        for t, scalars in enumerate(scalar_rows(batch)):
+            step = steps[t]
+            if self.last_step is not None and step <= self.last_step:
+                self._seam(self.segment + 1)
+            self._scalars(step, scalars)
+            d = stat_at.get(t)
+            if d is not None and frame is not None:
+                self._tensors(step, scalars, frame, d)
+            if self.first_step is None or step < self.first_step:
+                self.first_step = step
+            self.last_step = step
+            self.steps += 1
+
+    def symptoms(self) -> list[Symptom]:
+        return [
+            *self.tensor_log.symptoms(self.columns, rank=self.rank, row=self.stat_rows),
+            *self.scalar_log.symptoms(self.columns, rank=self.rank, row=self.steps),
+        ]
+
+    def _seam(self, segment: int) -> None:
+        self.segment = segment
+        self.seams.append(self.last_step if self.last_step is not None else 0)
+        self.seams = self.seams[-64:]
+        self.last_step = None
+        self.tensor_log.seam()
+        self.scalar_log.seam()
+        self.scales.seam()
+
+    def _note_stats(self, frame: Frame) -> None:
+        roles = self.columns.names
+        for stat, mask in frame.present.items():
+            if len(self.stats_seen) > 4096:
+                return
+            for i in np.flatnonzero(mask.any(axis=0)).tolist():
+                self.stats_seen.add((roles[i].rpartition("/")[2], stat))
+
+    def _scalars(self, step: int, scalars: dict[str, float]) -> None:
+        self.scalars_seen.update(scalars)
+        self.last_scalars.update(scalars)
+        row = ScalarRow(
+            step=step,
+            index=self.steps,
+            segment=self.segment,
+            scalars=scalars,
+            log=self.scalar_log,
+            vocab_size=self.columns.run.vocab_size,
+        )
+        detect_run_invariants(row)
+        self.scalar_log.close(row=self.steps)
+
+    def _tensors(self, step: int, scalars: Mapping[str, float], frame: Frame, d: int) -> None:
+        row = StatRow(
+            step=step,
+            index=self.stat_rows,
+            segment=self.segment,
+            frame=frame,
+            d=d,
+            scalars=scalars,
+            columns=self.columns,
+            log=self.tensor_log,
+        )
+        detect_nonfinite(row)
+        self.scales.step(row)
+        self.tensor_log.close(row=self.stat_rows)
+        self.stat_rows += 1
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "rank": self.rank,
+            "segment": self.segment,
+            "first_step": self.first_step,
+            "last_step": self.last_step,
+            "steps": self.steps,
+            "stat_rows": self.stat_rows,
+            "seams": self.seams,
+            "holes": self.holes,
+            "last_scalars": self.last_scalars,
+            "stats_seen": sorted([list(p) for p in self.stats_seen]),
+            "scalars_seen": sorted(self.scalars_seen),
+            "tensor_log": self.tensor_log.state(),
+            "scalar_log": self.scalar_log.state(),
+            "scales": self.scales.state(),
+        }
+
+    @classmethod
+    def load(cls, state: Mapping[str, Any], columns: Columns) -> RankStream:
+        out = cls(int(state["rank"]), columns)
+        for name in (
+            "segment",
+            "first_step",
+            "last_step",
+            "steps",
+            "stat_rows",
+            "seams",
+            "holes",
+            "last_scalars",
+        ):
+            setattr(out, name, state[name])
+        out.stats_seen = {(str(a), str(b)) for a, b in state["stats_seen"]}
+        out.scalars_seen = set(state["scalars_seen"])
+        out.tensor_log = EpisodeLog.load(state["tensor_log"])
+        out.scalar_log = EpisodeLog.load(state["scalar_log"])
+        out.scales = ScaleState.load(state["scales"])
+        return out

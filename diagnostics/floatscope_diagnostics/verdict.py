@@ -1,0 +1,141 @@
+"""The verdict: the JSON of a diagnosis, ``floatscope.verdict/1``."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from floatscope_diagnostics.rule import FAMILY_OF, SEVERITIES, Finding
+
+SCHEMA = "floatscope.verdict/1"
+STATUSES = ("healthy", "watch", "warning", "critical")
+
+
+@dataclass(frozen=True)
+class Source:
+    """What was judged."""
+
+    path: str | None = None
+    format: str = "floatscope"
+    steps: int = 0
+    first_step: int | None = None
+    last_step: int | None = None
+    scalars: tuple[str, ...] = ()
+    tensors: int = 0
+    skipped_lines: int = 0
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "path": self.path,
+            "format": self.format,
+            "runs": 1,
+            "steps": self.steps,
+            "first_step": self.first_step,
+            "last_step": self.last_step,
+            "scalars": list(self.scalars),
+            "tensors": self.tensors,
+            "skipped_lines": self.skipped_lines,
+            "notes": list(self.notes),
+        }
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A finding with its identity and state among the others."""
+
+    id: str
+    finding: Finding
+    state: str = "raised"
+    replaced_by: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        f = self.finding
+        return {
+            "id": self.id,
+            "state": self.state,
+            "replaced_by": self.replaced_by,
+            "family": FAMILY_OF[f.cause],
+            "cause": f.cause,
+            "kind": f.kind,
+            "symptom": f.symptom,
+            "severity": f.severity,
+            "confidence": round(f.confidence, 2),
+            "onset_step": f.onset,
+            "onset_window": [f.onset, f.onset if f.onset_last is None else f.onset_last],
+            "detected_step": f.detected,
+            "resolved_step": f.resolved,
+            "rank": f.rank,
+            "segment": f.segment,
+            "layer": f.layer,
+            "tensor": f.tensor,
+            "order": f.order,
+            "affected_tensors": max(f.affected, len(f.tensors)),
+            "summary": f.summary,
+            "evidence": [e.to_json() for e in f.evidence],
+            "alternatives": [a.to_json() for a in f.alternatives],
+            "remedy": f.remedy.to_json(),
+            "decisive_test": f.decisive_test,
+            "rule": f.rule,
+        }
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The state after the last step judged."""
+
+    source: Source
+    status: str
+    summary: str
+    last_clean_step: int | None
+    findings: tuple[Judged, ...] = ()
+    not_checked: tuple[Mapping[str, Any], ...] = field(default=())
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of the design, with non-finite numbers as strings."""
+        return plain_object(
+            {
+                "schema": SCHEMA,
+                "source": self.source.to_json(),
+                "status": self.status,
+                "summary": self.summary,
+                "last_clean_step": self.last_clean_step,
+                "findings": [j.to_json() for j in self.findings],
+                "not_checked": [dict(n) for n in self.not_checked],
+            }
+        )
+
+
+def finding_id(run: str, segment: int, onset: int, signal: str) -> str:
+    """Stable identity of an incident: hash of run, segment, onset step and the first signal at creation."""
+    return hashlib.sha256(f"{run}\0{segment}\0{onset}\0{signal}".encode()).hexdigest()[:16]
+
+
+def status_of(findings: tuple[Judged, ...], *, live: bool) -> str:
+    """Worst severity of the findings that count: not replaced, and on live runs not recovered."""
+    worst = -1
+    for j in findings:
+        if j.state == "replaced" or (live and j.state == "recovered"):
+            continue
+        worst = max(worst, SEVERITIES.index(j.finding.severity))
+    return STATUSES[worst + 1]
+
+
+def plain_object(value: dict[str, Any]) -> dict[str, Any]:
+    """The same object with every non-finite float as the string the protocol has for it."""
+    return {k: _plain(v) for k, v in value.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float):
+        if math.isfinite(value):
+            return value
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_plain(v) for v in value]
+    return value
