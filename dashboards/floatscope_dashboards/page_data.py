@@ -1,0 +1,89 @@
+"""What the run page's script gets, as JSON in the page: addresses, frames of the figures, colours,
+choices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from floatscope_dashboards.evidence import EvidenceCard, proof_panel
+from floatscope_dashboards.figures import CONFIG, heat_frame, loss_frame
+from floatscope_dashboards.heat_grid import block_of
+from floatscope_dashboards.heat_stats import HeatStat, as_json
+from floatscope_dashboards.theme import TOKENS
+from floatscope_dashboards.views import RunView
+from floatscope_dashboards.wording import as_int, as_text
+
+MAX_ORDERED_LAYERS = 400
+"""More layers than this are ordered by name: their call order would be most of the page."""
+
+
+def run_data(
+    view: RunView, *, card: EvidenceCard, stats: Sequence[HeatStat], stat: str | None
+) -> dict[str, Any]:
+    """The data block of a run page. Everything in it is JSON: no NaN, no objects."""
+    row = view.row
+    panel = proof_panel(card)
+    lead = card.lead
+    resolved = lead.resolved_step if lead is not None and lead.recovered else None
+    order, formats = _tensors(view.info)
+    return _plain_json(
+        {
+            "run": row.run_id,
+            "status": row.status,
+            "health": row.health,
+            "headline": row.headline,
+            "first": row.first_step,
+            "last": row.last_step,
+            "onset": row.onset_step,
+            "at": view.at,
+            "baseline": row.baseline,
+            "stats": [as_json(item) for item in stats],
+            "stat": stat,
+            "proof": None if panel is None else {"tensor": panel[0].tensor, "stat": panel[1]},
+            "origin": lead.tensor if lead is not None and lead.tensor else None,
+            "order": order,
+            "formats": formats,
+            "frames": {
+                "loss": loss_frame(
+                    onset=row.onset_step, resolved=resolved, panel=None if panel is None else panel[0]
+                ),
+                "heat": heat_frame(onset=row.onset_step),
+            },
+            "tokens": TOKENS,
+            "config": CONFIG,
+        }
+    )
+
+
+def _tensors(info: Mapping[str, Any]) -> tuple[dict[str, int], dict[str, str]]:
+    """Layer -> first forward call (empty when there are too many layers), and block -> its formats in
+    words."""
+    tensors = info.get("tensors")
+    order: dict[str, int] = {}
+    found: dict[str, set[str]] = {}
+    for name, item in tensors.items() if isinstance(tensors, Mapping) else ():
+        if not isinstance(item, Mapping):
+            continue
+        layer, _, role = str(name).rpartition("/")
+        call = as_int(item.get("call_order"))
+        if call is not None:
+            order[layer] = call
+        name_of_format = as_text(item.get("format"))
+        if name_of_format:
+            found.setdefault(block_of(role), set()).add(name_of_format.upper().replace("_", " "))
+    if len(order) > MAX_ORDERED_LAYERS:
+        order = {}
+    return order, {block: ", ".join(sorted(names)) for block, names in found.items() if len(names) <= 3}
+
+
+def _plain_json(value: Any) -> Any:
+    """A copy with non-finite numbers as the strings of the wire ("NaN", "Infinity", "-Infinity")."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, Mapping):
+        return {str(key): _plain_json(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain_json(item) for item in value]
+    return value
