@@ -1,0 +1,164 @@
+"""Puts a monitor together: the only place of the agent where the parts meet."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from floatscope.backlog import Backlog
+from floatscope.catalog import Catalog
+from floatscope.client import HttpTransport
+from floatscope.config import MonitorConfig, from_env
+from floatscope.delivery import Delivery
+from floatscope.guard import Guard
+from floatscope.identity import choose_run_id, thread_name, unique_in_process
+from floatscope.monitor import Monitor
+from floatscope.probes import ProbeSet
+from floatscope.protocol.runinfo import RunInfo
+from floatscope.runlog import RunLog
+from floatscope.schedule import Schedule
+from floatscope.sender import Outlet, Sender
+from floatscope.version import version
+
+
+def watch(
+    model: Any = None,
+    optimizer: Any = None,
+    *,
+    run: str,
+    run_id: str | None = None,
+    project: str = "default",
+    baseline: str | None = None,
+    mode: str | None = None,
+    rank: int | None = None,
+    **config: Any,
+) -> Monitor:
+    """Starts watching a training run and returns its monitor.
+
+    model: a torch.nn.Module, or None to record scalars only.  optimizer: a torch optimizer, for gradients and
+    updates. run: display name. run_id: identity, letters, digits and ``._-``; the same id resumes the run.
+    baseline: run_id of the run to compare with.  mode: "server", "local" or "off"; by default "server" if
+    FLOATSCOPE_URL is set, else "local".  rank: by default what the launcher says, or 0.
+    config: further settings, see ``floatscope.config.MonitorConfig``.
+
+    Raises TypeError for an unknown setting and ValueError for one that cannot be; from then on nothing.
+    """
+    settings, complaints = from_env(
+        {
+            "run": run,
+            "run_id": run_id,
+            "project": project,
+            "baseline": baseline,
+            "mode": mode,
+            "rank": rank,
+            **config,
+        }
+    )
+    guard = Guard(strict=settings.strict)
+    for complaint in complaints:
+        guard.say(complaint)
+    wanted = choose_run_id(settings)
+    chosen = unique_in_process(wanted, settings.rank)
+    if chosen != wanted:
+        guard.say(
+            f"another monitor of this process is recording run {wanted} (rank {settings.rank}); "
+            f"this one records {chosen}."
+        )
+    return _assemble(model, optimizer, settings, run_id=chosen, guard=guard)
+
+
+def _assemble(model: Any, optimizer: Any, config: MonitorConfig, *, run_id: str, guard: Guard) -> Monitor:
+    catalog = Catalog(describe_run(config))
+    schedule = Schedule(config.stats_every)
+    asked: dict[str, Any] = {}
+
+    def on_settings(settings: Mapping[str, Any]) -> None:
+        asked.update(settings)
+        schedule.ask(settings)
+
+    log_path = log_path_of(config, run_id)
+    sender: Sender | None = None
+    if config.mode != "off":
+        outlets: list[Outlet] = []
+        if log_path is not None:
+            outlets.append(RunLog(log_path, run_id=run_id, rank=config.rank, info=catalog.info, guard=guard))
+        if config.mode == "server":
+            outlets.append(_delivery(config, run_id, catalog, guard, on_settings))
+        sender = Sender(outlets, name=thread_name(run_id, config.rank), guard=guard)
+        starting = guard.area("starting", loses="the whole record of this run")
+        is_started = False
+        with starting:
+            sender.start()
+            is_started = True
+        if not is_started:
+            sender = None
+    probes = ProbeSet()
+    goodbye = None
+    if config.mode == "local" and log_path is not None:
+        goodbye = f"floatscope: wrote {log_path}; to see what it says: floatscope diagnose {log_path}"
+    return Monitor(
+        config,
+        run_id=run_id,
+        guard=guard,
+        catalog=catalog,
+        probes=probes,
+        sender=sender,
+        schedule=schedule,
+        settings=asked,
+        goodbye=goodbye,
+    )
+
+
+def _delivery(
+    config: MonitorConfig, run_id: str, catalog: Catalog, guard: Guard, on_settings: Any
+) -> Delivery:
+    assert config.url is not None
+    return Delivery(
+        run_id=run_id,
+        rank=config.rank,
+        transport=HttpTransport(
+            config.url,
+            token=config.token,
+            timeout_s=config.request_timeout_s,
+            user_agent=f"floatscope/{version()} python/{platform.python_version()}",
+        ),
+        info=catalog.info,
+        backlog=Backlog(most_rows=config.memory_rows, most_bytes=config.memory_bytes),
+        guard=guard,
+        flush_every_s=config.flush_every_s,
+        batch_steps=config.batch_steps,
+        compress=config.compress,
+        on_settings=on_settings,
+    )
+
+
+def log_path_of(config: MonitorConfig, run_id: str) -> Path | None:
+    """Where the run's log goes, or None if a server keeps the record."""
+    if config.log_path is not None:
+        return config.log_path
+    if config.mode == "local":
+        return config.spool_dir / run_id / f"rank{config.rank}.jsonl"
+    return None
+
+
+def describe_run(config: MonitorConfig) -> RunInfo:
+    """What is known of a run before its first step."""
+    agent = {
+        "version": version(),
+        "python": platform.python_version(),
+        "host": platform.node(),
+        "torch": str(getattr(sys.modules.get("torch"), "__version__", "")) or None,
+        "stats_every": config.stats_every,
+    }
+    return RunInfo(
+        name=config.run,
+        project=config.project,
+        baseline=config.baseline,
+        recipe=dict(config.recipe),
+        vocab_size=config.vocab_size,
+        ranks=config.world_size,
+        config={**dict(config.config), "agent": {k: v for k, v in agent.items() if v is not None}},
+    )

@@ -1,0 +1,224 @@
+"""Settings of a monitor, from the arguments of ``watch`` and from the environment.
+
+This is the only module of the agent that reads ``os.environ``. A wrong argument raises, since it is a mistake
+in the program and shows at its start; a wrong environment variable is reported and ignored, since it must not
+stop a training job.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from floatscope.protocol.errors import ProtocolError
+from floatscope.protocol.names import MAX_STEPS, check_name, check_run_id
+
+MODES = ("server", "local", "off")
+DEFAULT_SPOOL_DIR = "~/.local/state/floatscope"
+STATS_EVERY_STEPS = 50  # statistics that read whole tensors; INTEGRATIONS of other tools use 50 to 200
+COPY_BUDGET_BYTES = 32 * 2**20  # copies of old weights alive at a time
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What the launcher (torchrun, SLURM, MPI) says about this process; each None if it does not say.
+
+    job_id: the same on all ranks of a job and after a requeue.
+    """
+
+    rank: int | None = None
+    local_rank: int | None = None
+    world_size: int | None = None
+    job_id: str | None = None
+
+
+@dataclass(frozen=True)
+class MonitorConfig:
+    """Every setting of a monitor, its default and its unit."""
+
+    run: str
+    """Display name of the run."""
+    project: str = "default"
+    run_id: str | None = None
+    """Identity; the same id resumes the run. None: derived from name and launcher job."""
+    baseline: str | None = None
+    """run_id of the run to compare with. Never guessed."""
+    mode: str = "local"
+    """"server" sends, "local" writes a log file, "off" does nothing."""
+    rank: int = 0
+    url: str | None = None
+    token: str | None = field(default=None, repr=False)
+    spool_dir: Path = Path(DEFAULT_SPOOL_DIR)
+    log_path: Path | None = None
+    """Where to write the floatscope log (JSONL); also beside a server. None: in spool_dir in local mode."""
+    launch: Launch = Launch()
+
+    stats_every: int = STATS_EVERY_STEPS
+    """Steps between statistics that read whole tensors; 1 is every step."""
+    layer_hooks: bool = True
+    """Statistics of plain torch.nn.Linear layers by forward and gradient hooks."""
+    weight_updates: bool = True
+    """update_ratio and unchanged_pct, which need a copy of the old weights."""
+    copy_budget_bytes: int = COPY_BUDGET_BYTES
+    gpu: bool | None = None
+    """NVML readings; None: where there is an NVIDIA GPU."""
+    gpu_every_s: float = 5.0
+    scaler: Any = None
+    """torch.amp.GradScaler, if loss scaling is used."""
+    vocab_size: int | None = None
+    """Token ids below this are valid. None: taken from the model's first Embedding."""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """Shown with the run: hyperparameters and whatever helps to read it later."""
+    recipe: Mapping[str, Any] = field(default_factory=dict)
+    """Precision recipe, where the user knows better than the probes."""
+
+    flush_every_s: float = 1.0
+    batch_steps: int = 256
+    """A batch goes out after flush_every_s or this many steps."""
+    memory_rows: int = 20_000
+    """Steps kept in memory while the server is away; beyond, the oldest are dropped and counted."""
+    memory_bytes: int = 64 * 2**20
+    request_timeout_s: float = 10.0
+    close_timeout_s: float = 10.0
+    """Longest wait of finish() for the last rows to be delivered."""
+    compress: bool = True
+    strict: bool = False
+    """Raise the agent's own failures instead of swallowing them (tests)."""
+
+    @property
+    def world_size(self) -> int | None:
+        """Ranks of the job, if the launcher says."""
+        return self.launch.world_size
+
+
+def option_names() -> tuple[str, ...]:
+    """Settings that ``watch(**config)`` takes beside its named arguments."""
+    named = {"run", "project", "run_id", "baseline", "mode", "rank", "launch"}
+    return tuple(f.name for f in fields(MonitorConfig) if f.name not in named)
+
+
+def from_env(
+    options: Mapping[str, Any], env: Mapping[str, str] | None = None
+) -> tuple[MonitorConfig, list[str]]:
+    """A checked configuration and the complaints about environment variables that were ignored.
+
+    options: fields of MonitorConfig given by the caller; None counts as not given.  env: ``os.environ`` if
+    None. Raises TypeError for an unknown key, ValueError for a value that cannot be.
+    """
+    env = os.environ if env is None else env
+    given = {key: value for key, value in options.items() if value is not None}
+    known = {f.name for f in fields(MonitorConfig)}
+    for key in given:
+        if key not in known:
+            raise TypeError(
+                f"floatscope.watch() got an unknown setting {key!r}; known are {', '.join(option_names())}"
+            )
+    complaints: list[str] = []
+    launch = _launch(env)
+    given.setdefault("rank", launch.rank or 0)
+    given.setdefault("url", _url(env.get("FLOATSCOPE_URL"), complaints))
+    given.setdefault("token", env.get("FLOATSCOPE_TOKEN") or None)
+    given.setdefault("spool_dir", env.get("FLOATSCOPE_SPOOL_DIR") or DEFAULT_SPOOL_DIR)
+    given.setdefault("mode", "server" if given["url"] else "local")
+    if "run_id" not in given:
+        given["run_id"] = _env_run_id(env.get("FLOATSCOPE_RUN_ID"), complaints)
+    given["spool_dir"] = Path(given["spool_dir"]).expanduser()
+    if given.get("log_path") is not None:
+        given["log_path"] = Path(given["log_path"]).expanduser()
+    config = MonitorConfig(**given, launch=launch)
+    _check(config)
+    return config, complaints
+
+
+def _check(config: MonitorConfig) -> None:
+    try:
+        check_name(config.run, field="run")
+        check_name(config.project, field="project")
+        if config.run_id is not None:
+            check_run_id(config.run_id, field="run_id")
+        if config.baseline is not None:
+            check_run_id(config.baseline, field="baseline")
+    except ProtocolError as error:
+        raise ValueError(f"floatscope.watch(): {error}") from error
+    if config.mode not in MODES:
+        raise ValueError(
+            f"floatscope.watch(): mode: expected one of {', '.join(MODES)} or None, got {config.mode!r}"
+        )
+    if config.mode == "server" and not config.url:
+        raise ValueError('floatscope.watch(): mode="server" needs url=... or the variable FLOATSCOPE_URL')
+    if config.url is not None and not _is_url(config.url):
+        raise ValueError(f"floatscope.watch(): url: expected http(s)://host[:port], got {config.url!r}")
+    for name, low, high in (
+        ("rank", 0, 2**31 - 1),
+        ("stats_every", 1, 2**31 - 1),
+        ("batch_steps", 1, MAX_STEPS),
+        ("memory_rows", 1, 10_000_000),
+        ("memory_bytes", 2**20, 2**40),
+        ("copy_budget_bytes", 0, 2**40),
+    ):
+        value = getattr(config, name)
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise ValueError(
+                f"floatscope.watch(): {name}: expected a whole number from {low} to {high}, got {value!r}"
+            )
+    for name in ("flush_every_s", "request_timeout_s", "close_timeout_s", "gpu_every_s"):
+        value = getattr(config, name)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e6:
+            raise ValueError(f"floatscope.watch(): {name}: expected seconds, 0 or more, got {value!r}")
+
+
+def _is_url(url: object) -> bool:
+    if not isinstance(url, str):
+        return False
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+def _url(value: str | None, complaints: list[str]) -> str | None:
+    if not value:
+        return None
+    if _is_url(value):
+        return value
+    complaints.append(
+        f"FLOATSCOPE_URL is {value!r}, which is no address like http://host:8321; it is ignored, "
+        "the run is written to a local file instead."
+    )
+    return None
+
+
+def _env_run_id(value: str | None, complaints: list[str]) -> str | None:
+    if not value:
+        return None
+    try:
+        return check_run_id(value, field="FLOATSCOPE_RUN_ID")
+    except ProtocolError as error:
+        complaints.append(f"{error}; it is ignored.")
+        return None
+
+
+def _launch(env: Mapping[str, str]) -> Launch:
+    def number(*names: str) -> int | None:
+        for name in names:
+            text = env.get(name, "")
+            if text.isdecimal() and len(text) < 10:
+                return int(text)
+        return None
+
+    elastic = env.get("TORCHELASTIC_RUN_ID")
+    job_id = elastic if elastic and elastic != "none" else env.get("SLURM_JOB_ID")
+    if not job_id and env.get("MASTER_ADDR") and env.get("MASTER_PORT"):
+        job_id = f"{env['MASTER_ADDR']}:{env['MASTER_PORT']}"
+    world_size = number("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
+    return Launch(
+        rank=number("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"),
+        local_rank=number("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK"),
+        world_size=world_size if world_size else None,
+        job_id=job_id or None,
+    )

@@ -1,0 +1,98 @@
+"""The one place in the agent that swallows exceptions.
+
+The training loop is somebody else's. Whatever fails in here is counted, logged once in a sentence that says
+what the user loses, and switched off after a few repeats; nothing is raised into the loop. With
+``strict=True`` (tests) everything is raised.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from types import TracebackType
+
+FAILURE_LIMIT = 20  # of one area before it is switched off: rides out a hiccup, stays few in a log
+
+logger = logging.getLogger("floatscope")
+
+
+class Area:
+    """One thing the agent does, as a context manager that keeps its failures inside.
+
+    ``tripped`` becomes true after ``limit`` failures; whoever does the work looks at it first.
+    """
+
+    __slots__ = ("_guard", "failures", "limit", "loses", "name", "tripped")
+
+    def __init__(self, guard: Guard, name: str, *, loses: str, limit: int) -> None:
+        self._guard = guard
+        self.name = name
+        self.loses = loses
+        self.limit = limit
+        self.failures = 0
+        self.tripped = False
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        if error is None or not isinstance(error, Exception) or self._guard.strict:
+            return False
+        self.failures += 1
+        if self.failures == 1:
+            self._guard.say(
+                f"{self.name} failed ({_one_line(error)}). Training goes on; you lose {self.loses}.",
+                error=error,
+            )
+        if self.failures >= self.limit and not self.tripped:
+            self.tripped = True
+            self._guard.say(f"{self.name} failed {self.failures} times and is switched off for this run.")
+        return True
+
+
+class Guard:
+    """Makes areas, counts their failures and says each thing once.
+
+    strict: raise instead of swallowing (tests).  limit: failures before an area is switched off.
+    """
+
+    def __init__(self, *, strict: bool = False, limit: int = FAILURE_LIMIT) -> None:
+        self.strict = strict
+        self._limit = limit
+        self._areas: dict[str, Area] = {}
+        self._said: set[str] = set()
+
+    def area(self, name: str, *, loses: str) -> Area:
+        """The area of that name, made on first use.
+
+        loses: what the user goes without while it fails.
+        """
+        area = self._areas.get(name)
+        if area is None:
+            area = self._areas[name] = Area(self, name, loses=loses, limit=self._limit)
+        return area
+
+    @property
+    def failures(self) -> dict[str, int]:
+        """Swallowed failures by area, only where there were any."""
+        return {name: area.failures for name, area in self._areas.items() if area.failures}
+
+    def say(self, text: str, *, error: BaseException | None = None, level: int = logging.WARNING) -> None:
+        """Logs a line; a logging handler that fails does not reach the caller either."""
+        with contextlib.suppress(Exception):
+            logger.log(level, "floatscope: %s", text)
+            if error is not None:
+                logger.debug("floatscope: traceback of the above", exc_info=error)
+
+    def say_once(self, key: str, text: str, *, level: int = logging.WARNING) -> None:
+        """Logs a line the first time this key comes."""
+        if key not in self._said:
+            self._said.add(key)
+            self.say(text, level=level)
+
+
+def _one_line(error: BaseException) -> str:
+    text = " ".join(str(error).split())[:300]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,0 +1,224 @@
+"""The monitor of one rank of one run: what a training loop talks to.
+
+Nothing here waits, raises or calls ``.item()`` on a device. A step becomes a row; the row goes to the
+sender's thread once the device has answered, which may be a few steps later.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import time
+from collections import deque
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+from floatscope.catalog import Catalog
+from floatscope.config import MonitorConfig
+from floatscope.crash import CrashWatch, reason_of, status_of
+from floatscope.guard import Guard
+from floatscope.probes import Pending, ProbeSet
+from floatscope.protocol.names import MAX_STEP
+from floatscope.rows import Row
+from floatscope.scalars import ScalarIntake
+from floatscope.schedule import Schedule
+from floatscope.sender import Sender
+
+LATE_ROWS = 64  # rows whose device readings are still under way; beyond, the oldest goes without them
+LAST_READ_S = 2.0  # longest wait at the end of a run for readings of a device that may be dead
+
+
+class Monitor:
+    """Records a run. Make one with ``floatscope.watch``.
+
+    run_id: identity of the run on the server.  settings: what the server last asked for.
+    As a context manager it finishes the run, as crashed if the block raised.
+    """
+
+    def __init__(
+        self,
+        config: MonitorConfig,
+        *,
+        run_id: str,
+        guard: Guard,
+        catalog: Catalog,
+        probes: ProbeSet,
+        sender: Sender | None,
+        schedule: Schedule,
+        settings: dict[str, Any],
+        goodbye: str | None,
+    ) -> None:
+        self.run_id = run_id
+        self.rank = config.rank
+        self.settings = settings
+        self._config = config
+        self._guard = guard
+        self._catalog = catalog
+        self._probes = probes
+        self._sender = sender
+        self._schedule = schedule
+        self._goodbye = goodbye
+        self._intake = ScalarIntake(guard)
+        self._stepping = guard.area("recording a step", loses="the record of some steps")
+        self._finishing = guard.area("finishing", loses="the last steps and how the run ended")
+        self._pid = os.getpid()
+        self._is_open = sender is not None
+        self._next_step = 0
+        self._row: Row | None = None
+        self._pending: deque[tuple[Row, Pending]] = deque()
+        self._step_ended_at: float | None = None
+        self._crash = CrashWatch(self._end)
+        if self._is_open:
+            self._crash.install()
+            with self._stepping:
+                self._probes.begin(is_sampled=schedule.is_sampled(0))
+
+    def batch(self, batch: Any, *, step: int | None = None) -> None:
+        """Looks at a batch before the forward pass: token ids, labels, non-finite inputs.
+
+        batch: a tensor, or tensors in dicts, lists and tuples. What is found belongs to the step that follows
+        and is sent even if the forward pass crashes. step: number of that step, if it is not the next one.
+        """
+        if not self._is_mine() or self._stepping.tripped:
+            return
+        with self._stepping:
+            row = self._open_row(self._step_number(step))
+            if self._step_ended_at is not None and "data_time_s" not in row.scalars:
+                row.scalars["data_time_s"] = time.perf_counter() - self._step_ended_at
+            self._probes.batch(batch)
+
+    def step(self, step: int | None = None, **scalars: Any) -> None:
+        """Ends a step, after the optimizer's. Scalars are numbers or one-element tensors; None is missing.
+
+        step: its number; by default one more than the last, from 0. A resumed run passes it.
+        """
+        if not self._is_mine() or self._stepping.tripped:
+            return
+        with self._stepping:
+            self._end_step(self._step_number(step), scalars)
+
+    def log(self, values: Mapping[str, Any], step: int | None = None) -> None:
+        """Adds scalars to the step under way, the one that the next call of ``step`` ends."""
+        if not self._is_mine() or self._stepping.tripped:
+            return
+        with self._stepping:
+            number = self._step_number(step)
+            if number < self._next_step:
+                self._guard.say_once(
+                    "late log", "log() came after the step it names had ended; its values go to the next one."
+                )
+                number = self._next_step
+            row = self._open_row(number)
+            self._intake.take(values, row.scalars, self._probes.read_later)
+
+    def finish(self, status: str = "finished", reason: str | None = None) -> None:
+        """Ends the run: sends what is left, waiting a bounded time, and puts everything back as it was.
+
+        status: finished, failed or crashed.
+        """
+        if status not in ("finished", "failed", "crashed"):
+            self._guard.say(
+                f"finish(status={status!r}): expected finished, failed or crashed; failed is taken."
+            )
+            reason = reason or f"status {status}"
+            status = "failed"
+        self._end(status, reason)
+
+    def __enter__(self) -> Monitor:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            self._end("finished", None)
+        else:
+            self._end(status_of(error), reason_of(error))
+
+    def _is_mine(self) -> bool:
+        """False once finished, and in a forked child: it has no thread and must not speak for its parent."""
+        return self._is_open and os.getpid() == self._pid
+
+    def _step_number(self, step: object) -> int:
+        if step is None:
+            return self._next_step
+        if type(step) is not int:
+            device = getattr(getattr(step, "device", None), "type", "cpu")
+            step = step.__index__() if device == "cpu" and hasattr(step, "__index__") else -1
+        if 0 <= step <= MAX_STEP:
+            return step
+        self._guard.say_once(
+            "step", "step has to be a whole number from 0 up; one more than the last is used instead."
+        )
+        return self._next_step
+
+    def _open_row(self, step: int) -> Row:
+        """The row of the step under way."""
+        if self._row is None:
+            self._row = Row(step, time.time())
+        self._row.step = step
+        return self._row
+
+    def _end_step(self, step: int, scalars: Mapping[str, Any]) -> None:
+        now = time.perf_counter()
+        row = self._open_row(step)
+        self._row = None
+        row.time = time.time()
+        self._crash.trains_here()
+        if self._step_ended_at is not None:
+            row.scalars["step_time_s"] = now - self._step_ended_at
+        self._intake.take(scalars, row.scalars, self._probes.read_later)
+        if not math.isfinite(row.scalars.get("loss", 0.0)):
+            self._schedule.look_closer(step)
+        self._hand_over(row)
+        self._next_step = step + 1
+        self._probes.begin(is_sampled=self._schedule.is_sampled(step + 1))
+        self._step_ended_at = time.perf_counter()
+
+    def _hand_over(self, row: Row) -> None:
+        """Collects what the probes found and passes on the rows whose readings have arrived, in order."""
+        assert self._sender is not None
+        self._pending.append((row, self._probes.collect(row)))
+        while self._pending and (self._pending[0][1].is_ready() or len(self._pending) > LATE_ROWS):
+            first, pending = self._pending.popleft()
+            pending.deliver(first)
+            self._sender.put(first)
+
+    def _end(self, status: str, reason: str | None) -> None:
+        if not self._is_mine():
+            return
+        self._is_open = False
+        self._crash.remove()
+        with self._finishing:
+            self._send_rest(is_crash=status == "crashed")
+        with self._finishing:
+            self._probes.remove()
+        with self._finishing:
+            self._close_sender(status, reason)
+
+    def _send_rest(self, *, is_crash: bool) -> None:
+        """The row of a step that never ended carries what its batch and its forward pass showed."""
+        assert self._sender is not None
+        if self._row is not None or (is_crash and self._probes.has_readings()):
+            row = self._open_row(self._row.step if self._row is not None else self._next_step)
+            row.time = time.time()
+            self._pending.append((row, self._probes.collect(row)))
+        deadline = time.monotonic() + LAST_READ_S
+        for row, pending in self._pending:
+            while not pending.is_ready() and time.monotonic() < deadline:
+                time.sleep(0.001)
+            pending.deliver(row)
+            self._sender.put(row)
+        self._pending.clear()
+
+    def _close_sender(self, status: str, reason: str | None) -> None:
+        assert self._sender is not None
+        is_all_out = self._sender.close(status, reason, timeout_s=self._config.close_timeout_s)
+        if not is_all_out:
+            self._guard.say(
+                f"the last rows could not be delivered in {self._config.close_timeout_s:g} s and are lost."
+            )
+        if self._goodbye is not None:
+            sys.stderr.write(self._goodbye + "\n")

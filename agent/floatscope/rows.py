@@ -1,0 +1,136 @@
+"""One step as it travels inside the agent, and the columns it becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from floatscope.protocol.batch import Batch, Bool, Float32
+from floatscope.protocol.runinfo import TensorTable
+
+_CELL_BYTES = 5  # a float32 and its presence
+_SCALAR_BYTES = 120  # a Python float, its name's reference and dictionary slot
+_ROW_BYTES = 600  # objects of an empty row
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Statistics of some tensors at one step.
+
+    names: n tensors; the same tuple object from step to step keeps packing cheap.
+    stats: name -> float32 [n].  present: name -> bool [n]; a statistic without a mask is present everywhere.
+    """
+
+    names: tuple[str, ...]
+    stats: Mapping[str, Float32]
+    present: Mapping[str, Bool] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class Row:
+    """What is known about one step of this rank.
+
+    late: work left for the sender's thread, which turns raw readings into scalars and blocks.
+    Blocks that come later in the list win where two give the same statistic of a tensor.
+    """
+
+    step: int
+    time: float
+    scalars: dict[str, float] = field(default_factory=dict)
+    blocks: list[Block] = field(default_factory=list)
+    late: list[Callable[[Row], None]] = field(default_factory=list)
+
+    @property
+    def nbytes(self) -> int:
+        """Approximate size in memory."""
+        cells = sum(len(block.names) * len(block.stats) for block in self.blocks)
+        return _ROW_BYTES + _SCALAR_BYTES * len(self.scalars) + _CELL_BYTES * cells
+
+
+class Columns:
+    """Turns rows into batches whose tensor columns stay the same once all tensors have been seen.
+
+    A tensor table that does not change is sent once; so the columns are all tensors met so far.
+    """
+
+    def __init__(self) -> None:
+        self._known: set[str] = set()
+        self._names: tuple[str, ...] = ()
+        self._places: dict[tuple[str, ...], NDArray[np.intp]] = {}
+        self._stat_names: set[str] = set()
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one step in a batch: every statistic met so far for every tensor met so far."""
+        return len(self._names) * len(self._stat_names) * _CELL_BYTES
+
+    def batch(self, rows: Sequence[Row]) -> Batch:
+        """The rows, whose steps ascend, as one batch."""
+        self._meet(rows)
+        scalar_names = tuple(sorted({name for row in rows for name in row.scalars}))
+        column = {name: k for k, name in enumerate(scalar_names)}
+        scalars = np.zeros((len(rows), len(scalar_names)))
+        scalars_present = np.zeros(scalars.shape, bool)
+        for t, row in enumerate(rows):
+            for name, value in row.scalars.items():
+                scalars[t, column[name]] = value
+                scalars_present[t, column[name]] = True
+        stat_rows = [t for t, row in enumerate(rows) if row.blocks]
+        stats, present = self._stats([rows[t].blocks for t in stat_rows])
+        return Batch(
+            step=np.array([row.step for row in rows], np.int64),
+            time=np.array([row.time for row in rows], np.float64),
+            scalar_names=scalar_names,
+            scalars=scalars,
+            scalars_present=scalars_present,
+            tensor_names=self._names if stat_rows else (),
+            stat_row=np.array(stat_rows, np.int64),
+            stats=stats,
+            stats_present=present,
+        )
+
+    def _meet(self, rows: Sequence[Row]) -> None:
+        new = {
+            name
+            for row in rows
+            for block in row.blocks
+            if block.names not in self._places
+            for name in block.names
+        } - self._known
+        if new:
+            self._known |= new
+            self._names = tuple(sorted(self._known))
+            self._places.clear()
+
+    def _place(self, names: tuple[str, ...]) -> NDArray[np.intp]:
+        place = self._places.get(names)
+        if place is None:
+            index = {name: s for s, name in enumerate(self._names)}
+            place = self._places[names] = np.array([index[name] for name in names], np.intp)
+        return place
+
+    def _stats(self, steps: Sequence[Sequence[Block]]) -> tuple[dict[str, Float32], dict[str, Bool]]:
+        shape = (len(steps), len(self._names))
+        stats: dict[str, Float32] = {}
+        present: dict[str, Bool] = {}
+        for d, blocks in enumerate(steps):
+            for block in blocks:
+                place = self._place(block.names)
+                for stat, values in block.stats.items():
+                    if stat not in stats:
+                        self._stat_names.add(stat)
+                        stats[stat] = np.zeros(shape, np.float32)
+                        present[stat] = np.zeros(shape, bool)
+                    mask = block.present.get(stat)
+                    where = place if mask is None else place[mask]
+                    stats[stat][d, where] = values if mask is None else values[mask]
+                    present[stat][d, where] = True
+        return stats, present
+
+
+def table_of(batch: Batch, tensors: Mapping[str, Mapping[str, object]]) -> TensorTable:
+    """The tensor table of a batch: what is known of each of its columns."""
+    return {name: dict(tensors.get(name, {})) for name in batch.tensor_names}

@@ -1,0 +1,127 @@
+"""The agent's one thread: takes finished rows from the training loop and hands them to the outlets.
+
+``put`` is what the training loop calls. It takes no lock and waits for nothing: a deque's append is atomic,
+and the thread looks by itself several times a second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Protocol
+
+from floatscope.guard import Area, Guard
+from floatscope.rows import Row
+
+POLL_S = 0.2  # five glances a second cost nothing and are fast enough for a dashboard
+INBOX_ROWS = 16_384  # only fills while the thread is stuck in one request
+
+
+class Outlet(Protocol):
+    """Where rows go: a server, a file."""
+
+    is_done: bool
+
+    def accept(self, rows: Sequence[Row]) -> None:
+        """Takes rows over. Must not wait."""
+
+    def work(self) -> float | None:
+        """Does one piece of work. Returns seconds until the next, None if there is none."""
+
+    def finish(self, status: str, reason: str | None) -> None:
+        """Says that no more rows come; ``is_done`` turns true when everything is delivered."""
+
+    def abort(self) -> None:
+        """Ends work under way; callable from another thread."""
+
+
+class Sender:
+    """A bounded queue and a daemon thread. A forked child has the queue but no thread, and stays silent."""
+
+    def __init__(self, outlets: Sequence[Outlet], *, name: str, guard: Guard) -> None:
+        self.dropped = 0
+        self._outlets = outlets
+        self._inbox: deque[Row] = deque()
+        self._wake = threading.Event()
+        self._ending: tuple[str, str | None] | None = None
+        self._pid = os.getpid()
+        self._guard = guard
+        self._late = guard.area("reading statistics", loses="tensor statistics of some steps")
+        self._areas = [
+            guard.area(f"sending ({type(outlet).__name__})", loses="what this outlet would have got")
+            for outlet in outlets
+        ]
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread. Raises RuntimeError if the process can have no more threads."""
+        self._thread.start()
+
+    def put(self, row: Row) -> None:
+        """Hands over a row; drops and counts it if the thread has been stuck for long."""
+        if len(self._inbox) >= INBOX_ROWS:
+            self.dropped += 1
+            self._guard.say_once(
+                "inbox", "the steps come faster than they can be taken; some are dropped and counted."
+            )
+            return
+        self._inbox.append(row)
+
+    def close(self, status: str, reason: str | None, *, timeout_s: float) -> bool:
+        """Delivers what is left. Waits at most ``timeout_s``; returns whether everything got out in time."""
+        if os.getpid() != self._pid or not self._thread.is_alive():
+            return False
+        self._ending = (status, reason)
+        self._wake.set()
+        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            for outlet in self._outlets:
+                outlet.abort()
+            self._thread.join(1.0)  # an aborted request ends at once; this lets the log be closed properly
+            return False
+        return True
+
+    def _run(self) -> None:
+        told = False
+        while True:
+            self._deliver_inbox()
+            if self._ending is not None and not told:
+                told = True
+                self._deliver_inbox()
+                for outlet, area in self._live():
+                    with area:
+                        outlet.finish(*self._ending)
+            wait = POLL_S
+            for outlet, area in self._live():
+                with area:
+                    pause = outlet.work()
+                    wait = min(wait, POLL_S if pause is None else pause)
+            if told and all(outlet.is_done for outlet, _ in self._live()):
+                return
+            if wait > 0 and told:
+                time.sleep(wait)  # the event stays set at the end of a run
+            elif wait > 0:
+                self._wake.wait(wait)
+
+    def _live(self) -> list[tuple[Outlet, Area]]:
+        return [pair for pair in zip(self._outlets, self._areas, strict=True) if not pair[1].tripped]
+
+    def _deliver_inbox(self) -> None:
+        rows: list[Row] = []
+        with contextlib.suppress(IndexError):
+            while True:
+                rows.append(self._inbox.popleft())
+        if not rows:
+            return
+        for row in rows:
+            late, row.late = row.late, []
+            for finish in late:
+                with self._late:
+                    finish(row)
+        for outlet, area in self._live():
+            with area:
+                outlet.accept(rows)
