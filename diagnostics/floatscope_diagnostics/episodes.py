@@ -14,7 +14,7 @@ from floatscope_diagnostics.columns import Columns
 Bool = NDArray[np.bool_]
 
 MAX_EPISODES_PER_SIGNAL = 48  # a signal that comes and goes forever must not fill the state
-_NO_STEP = -(1 << 62)
+TOTAL = "total_"  # extra numbers whose name begins so are added up over the episode; others keep the newest
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,8 @@ class EpisodeLog:
             episode.peak, episode.peak_step, episode.peak_column = worst, step, column
         episode.members = _union(episode.members, members)
         for name, number in (extra or {}).items():
-            episode.extra[name] = number
+            before = episode.extra.get(name, 0.0) if name.startswith(TOTAL) else 0.0
+            episode.extra[name] = before + number
 
     def close(self, *, row: int, gap_rows: int = 1) -> None:
         """Ends episodes that had no sign for more than gap_rows rows."""

@@ -28,14 +28,21 @@ JUDGED_STATS = (
 )  # fmt: skip
 
 
+# Rows of ``Frame.signals``: what the change detectors watch. Logarithms are base 2, headroom is -log2(sat).
+AMAX, RMS, HEADROOM, OVERFLOW, UNDERFLOW, SQNR, UPDATE, GRAD, UNCHANGED = range(9)
+SIGNAL_COUNT = 9
+
+
 @dataclass(frozen=True)
 class Frame:
     """D rows with tensor statistics.
 
-    step: int64 [D].  values[stat]: float32 [D, S], NaN where the stat is missing *or* NaN.  present[stat]:
-    bool [D, S]. nan, inf: bool [D, S], a non-finite value was counted in the tensor or shows in its
-    statistics. bad_update: bool [D, S], the gradient norm or the update of a weight is not finite. log2_amax:
-    float32 [D, S], NaN where amax is missing, 0 or not finite.
+    step: int64 [D].
+    values[stat]: float32 [D, S], NaN where the stat is missing *or* NaN.  present[stat]: bool [D, S].
+    nan, inf: bool [D, S], a non-finite value was counted in the tensor or shows in its statistics.
+    bad_update: bool [D, S], the gradient norm or the update of a weight is not finite.
+    sat: float32 [D, S], amax * scale / format maximum, as logged or computed; NaN where unknown.
+    signals: float64 [D, SIGNAL_COUNT, S], NaN where missing, not finite, or the logarithm of 0.
     """
 
     step: NDArray[np.int64]
@@ -44,8 +51,8 @@ class Frame:
     nan: Bool
     inf: Bool
     bad_update: Bool
-    log2_amax: Float32
     sat: Float32
+    signals: NDArray[np.float64]
 
     def row(self, stat: str, d: int) -> Float32 | None:
         """One row (S,) of a stat, NaN where missing; None if no tensor of the batch carries it."""
@@ -98,18 +105,13 @@ def _finish(
     for stat in FINITE_UPDATES:
         if stat in values:
             bad_update |= ~np.isfinite(values[stat]) & present[stat]
-    amax = values.get("amax")
-    log2_amax = np.full(shape, np.nan, np.float32)
     sat = np.full(shape, np.nan, np.float32)
     with np.errstate(all="ignore"):
-        if amax is not None:
-            usable = (amax > 0) & np.isfinite(amax)
-            log2_amax = np.log2(amax, out=log2_amax, where=usable)
-            if "scale" in values:
-                sat = (amax.astype(np.float64) * values["scale"] / columns.fmax).astype(np.float32)
-        given = values.get("sat")
-        if given is not None:
-            sat = np.where(present["sat"], given, sat)
+        if "amax" in values and "scale" in values:
+            sat = (values["amax"].astype(np.float64) * values["scale"] / columns.fmax).astype(np.float32)
+        if "sat" in values:
+            sat = np.where(present["sat"], values["sat"], sat)
+        signals = _signals(values, sat)
     return Frame(
         step=step,
         values=values,
@@ -117,9 +119,27 @@ def _finish(
         nan=nan,
         inf=inf,
         bad_update=bad_update,
-        log2_amax=log2_amax,
         sat=sat,
+        signals=signals,
     )
+
+
+def _signals(values: Mapping[str, Float32], sat: Float32) -> NDArray[np.float64]:
+    out = np.full((sat.shape[0], SIGNAL_COUNT, sat.shape[1]), np.nan)
+    for k, stat in ((AMAX, "amax"), (RMS, "rms"), (UPDATE, "update_ratio"), (GRAD, "grad_norm")):
+        if stat in values:
+            out[:, k] = np.log2(values[stat].astype(np.float64))
+    out[:, HEADROOM] = -np.log2(sat.astype(np.float64))
+    for k, stat in (
+        (OVERFLOW, "overflow_pct"),
+        (UNDERFLOW, "underflow_pct"),
+        (SQNR, "sqnr_db"),
+        (UNCHANGED, "unchanged_pct"),
+    ):
+        if stat in values:
+            out[:, k] = values[stat]
+    out[~np.isfinite(out)] = np.nan
+    return out
 
 
 def scalar_rows(batch: Batch) -> list[dict[str, float]]:

@@ -222,3 +222,61 @@ class Rule:
 
 def affected(symptoms: Sequence[Symptom]) -> int:
     return len({t for s in symptoms for t in s.tensors})
+
+
+def about(
+    lead: Symptom,
+    *,
+    cause: str,
+    symptom: str,
+    severity: Severity,
+    confidence: float,
+    summary: str,
+    evidence: Sequence[Evidence],
+    remedy: Remedy,
+    decisive_test: str,
+    kind: str | None = None,
+    order: str | None = None,
+    explains: frozenset[str] = frozenset(),
+    alternatives: Sequence[Alternative] = (),
+    tensors: tuple[str, ...] | None = None,
+    onset: int | None = None,
+    detected: int | None = None,
+    lasting: bool | None = None,
+) -> Finding:
+    """A finding that begins, is proven, lasts and is located as its leading symptom is.
+
+    tensors: first cause first, default those of the symptom's first step.  lasting: True if the harm goes on
+    although the symptom has ended (lost weights); default as the symptom.
+    """
+    going_on = lead.open if lasting is None else lasting
+    first = lead.onset if onset is None else onset
+    proof = detected if detected is not None else (lead.onset if lead.detected is None else lead.detected)
+    return Finding(
+        cause=cause,
+        kind=kind,
+        symptom=symptom,
+        severity=severity,
+        confidence=confidence,
+        onset=first,
+        detected=max(proof, first),
+        summary=summary,
+        evidence=tuple(evidence),
+        remedy=remedy,
+        decisive_test=decisive_test,
+        resolved=None if going_on else lead.last + 1,
+        last=None if going_on else lead.last,
+        rank=lead.rank,
+        segment=lead.segment,
+        tensors=lead.first if tensors is None else tensors,
+        affected=len(lead.tensors),
+        order=order,
+        explains=explains,
+        alternatives=tuple(alternatives),
+    )
+
+
+def shared(a: Symptom, b: Symptom) -> tuple[str, ...]:
+    """Tensors that both symptoms affect, in the first one's order."""
+    other = set(b.tensors)
+    return tuple(t for t in a.tensors if t in other)

@@ -56,6 +56,7 @@ class ShadowScale:
         self.stair_pass = np.full((STAIRS, size), -1, np.int64)
         self.stair_loose = np.zeros((STAIRS, size), bool)
         self._last: int | None = None
+        self.half = np.full(size, np.nan)  # see _half_window; made afresh at every step
 
     def resize(self, size: int) -> None:
         have = len(self.count)
@@ -85,6 +86,7 @@ class ShadowScale:
         """
         size = len(columns)
         self.resize(size)
+        self.half = self._half_window(columns)
         low = np.full(size, np.nan)
         high = np.full(size, np.nan)
         if self._last is None or step != self._last + 1:
@@ -105,10 +107,14 @@ class ShadowScale:
         self.unknown[np.isnan(amax)] = np.nan
         return low, high
 
-    def window_max(self, columns: Columns, passes: int) -> Float64:
-        """Largest amax (S,) of the newest ``passes`` history entries, 0 where there is none."""
-        alive = self.stair_pass >= (self.count - passes)[None, :]
-        return np.where(alive, self.stair_value, 0.0).max(axis=0) if len(self.count) else np.zeros(0)
+    def _half_window(self, columns: Columns) -> Float64:
+        """The scale a history of half the declared length would give: what advancing it twice a step looks
+        like."""
+        alive = self.stair_pass >= (self.count - columns.history // 2)[None, :]
+        newest = np.where(alive, self.stair_value, 0.0).max(axis=0) if len(self.count) else np.zeros(0)
+        with np.errstate(all="ignore"):
+            top = columns.fmax * np.exp2(-columns.margin_log2)
+            return np.where((columns.rule == DELAYED_MAX) & (newest > 0), top / newest, np.nan)
 
     def _delayed_max(
         self,

@@ -11,8 +11,10 @@ from floatscope.protocol.batch import Batch
 from floatscope_diagnostics.columns import Columns
 from floatscope_diagnostics.detectors.nonfinite import detect_nonfinite
 from floatscope_diagnostics.detectors.row import ScalarRow, StatRow
+from floatscope_diagnostics.detectors.run_changes import RunChanges
 from floatscope_diagnostics.detectors.run_invariants import detect_run_invariants
 from floatscope_diagnostics.detectors.scale_state import ScaleState
+from floatscope_diagnostics.detectors.tensor_changes import TensorChanges
 from floatscope_diagnostics.episodes import EpisodeLog, Symptom
 from floatscope_diagnostics.frame import Frame, frame_of, scalar_rows
 
@@ -39,6 +41,8 @@ class RankStream:
         self.tensor_log = EpisodeLog()
         self.scalar_log = EpisodeLog()
         self.scales = ScaleState()
+        self.changes = TensorChanges()
+        self.run_changes = RunChanges()
 
     def feed(self, batch: Batch, *, segment: int | None) -> None:
         """Judges every step of the batch."""
@@ -82,6 +86,8 @@ class RankStream:
         self.tensor_log.seam()
         self.scalar_log.seam()
         self.scales.seam()
+        self.changes.seam()
+        self.run_changes.seam()
 
     def _note_stats(self, frame: Frame) -> None:
         roles = self.columns.names
@@ -103,6 +109,7 @@ class RankStream:
             vocab_size=self.columns.run.vocab_size,
         )
         detect_run_invariants(row)
+        self.run_changes.step(row)
         self.scalar_log.close(row=self.steps)
 
     def _tensors(self, step: int, scalars: Mapping[str, float], frame: Frame, d: int) -> None:
@@ -116,8 +123,9 @@ class RankStream:
             columns=self.columns,
             log=self.tensor_log,
         )
-        detect_nonfinite(row)
-        self.scales.step(row)
+        broken = detect_nonfinite(row)
+        wrong = self.scales.step(row, broken=broken)
+        self.changes.step(row, excluded=broken | wrong)
         self.tensor_log.close(row=self.stat_rows)
         self.stat_rows += 1
 
@@ -137,6 +145,8 @@ class RankStream:
             "tensor_log": self.tensor_log.state(),
             "scalar_log": self.scalar_log.state(),
             "scales": self.scales.state(),
+            "changes": self.changes.state(),
+            "run_changes": self.run_changes.state(),
         }
 
     @classmethod
@@ -158,4 +168,6 @@ class RankStream:
         out.tensor_log = EpisodeLog.load(state["tensor_log"])
         out.scalar_log = EpisodeLog.load(state["scalar_log"])
         out.scales = ScaleState.load(state["scales"])
+        out.changes = TensorChanges.load(state["changes"])
+        out.run_changes = RunChanges.load(state["run_changes"])
         return out

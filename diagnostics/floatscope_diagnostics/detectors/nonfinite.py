@@ -17,13 +17,13 @@ _FORWARD = (ROLE_CODES["input"], ROLE_CODES["output"])
 _GRAD = (ROLE_CODES["grad_output"], ROLE_CODES["grad_input"])
 
 
-def detect_nonfinite(row: StatRow) -> None:
-    """Emits the four signals for one row."""
+def detect_nonfinite(row: StatRow) -> NDArray[np.bool_]:
+    """Emits the four signals for one row; returns the tensors (S,) that hold a non-finite value or update."""
     nan, inf = row.frame.nan[row.d], row.frame.inf[row.d]
     bad = nan | inf
     bad_update = row.frame.bad_update[row.d]
     if not bad.any() and not bad_update.any():
-        return
+        return bad
     role = row.columns.role
     forward = bad & np.isin(role, (*_FORWARD, -1))
     weight = bad & (role == ROLE_CODES["weight"])
@@ -47,6 +47,7 @@ def detect_nonfinite(row: StatRow) -> None:
                 expected=0.0,
                 extra=_onset_extra(row, signal, mask, inf),
             )
+    return bad | bad_update
 
 
 def _onset_extra(

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from floatscope_diagnostics.columns import Columns
+from floatscope_diagnostics.columns import CURRENT, OPEN
 from floatscope_diagnostics.detectors.row import StatRow
 from floatscope_diagnostics.shadow import TOLERANCE_LOG2, ShadowScale
 
@@ -24,7 +24,9 @@ Bool = NDArray[np.bool_]
 RESET_SHARE = 0.9  # of scaled tensors at exactly 1.0; measured: 48 of 48 after a resume without history
 RESET_MIN_TENSORS = 3  # one or two scales at 1.0 happen by themselves (amax equal to the format's maximum)
 FROZEN_UPDATES = 2  # SCIENCE: a deviation for two updates is a deterministic violation
-HALF_WINDOW_MIN_ROWS = 3
+CURRENT_LIKE_SHARE = 0.8  # of the gradients with sat exactly 1: only current scaling does that
+CURRENT_LIKE_MIN = 3
+CURRENT_LIKE_TOLERANCE = 0.005  # four printed digits
 
 
 class ScaleState:
@@ -35,6 +37,7 @@ class ScaleState:
         self.last_scale = np.full(size, np.nan)
         self.same = np.zeros(size, np.int32)  # rows in a row with an unchanged scale
         self.off = np.zeros(size, np.int32)  # rows in a row outside the shadow interval
+        self.moved = np.zeros(size, bool)  # the scale moved when it left the interval; else it stood still
         self.last_step: int | None = None
 
     def resize(self, size: int) -> None:
@@ -42,7 +45,7 @@ class ScaleState:
         if have == size:
             return
         grown = ScaleState(size)
-        for name in ("last_scale", "same", "off"):
+        for name in ("last_scale", "same", "off", "moved"):
             getattr(grown, name)[:have] = getattr(self, name)
             setattr(self, name, getattr(grown, name))
         self.shadow.resize(size)
@@ -51,8 +54,9 @@ class ScaleState:
         self.shadow.forget()
         self.off[:] = 0
 
-    def step(self, row: StatRow) -> Bool:
-        """Judges one row; returns the columns (S,) whose scale is wrong, for the detectors that come
+    def step(self, row: StatRow, *, broken: Bool) -> Bool:
+        """Judges one row; broken: tensors that hold NaN or Inf, whose scale is no news. Returns the columns
+        (S,) whose scale is wrong, for the detectors that come
         after."""
         columns = row.columns
         self.resize(len(columns))
@@ -65,11 +69,12 @@ class ScaleState:
             max(int(row.scalars.get("passes", 1.0)), 1) if np.isfinite(row.scalars.get("passes", 1.0)) else 1
         )
         low, high = self.shadow.step(row.step, amax, np.where(present, scale, np.nan), columns, passes=passes)
-        bad = present & (~np.isfinite(scale) | (scale <= 0))
+        bad = present & ~broken & (~np.isfinite(scale) | (scale <= 0))
         if bad.any():
             self._hit(row, "scale_nonfinite", bad, np.abs(scale))
-        reset = self._reset(row, scale, present)
-        wrong = self._compare(row, scale, present & ~bad, low, high, skip=reset)
+        high = self._current_like(row, high, amax)
+        reset = self._reset(row, scale, present & ~broken)
+        wrong = self._compare(row, scale, present & ~bad & ~broken, low, high, skip=reset)
         self.same = np.where(scale == self.last_scale, self.same + 1, 0).astype(np.int32)
         self.last_scale = np.where(present, scale, self.last_scale)
         self.last_step = row.step
@@ -78,7 +83,7 @@ class ScaleState:
 
     def _reset(self, row: StatRow, scale: Float64, present: Bool) -> Bool:
         one: Bool = present & (scale == 1.0)
-        before = np.isfinite(self.last_scale) & present
+        before = np.isfinite(self.last_scale) & present & (row.columns.rule != CURRENT)
         changed = one & before & (self.last_scale != 1.0)
         if changed.sum() >= RESET_MIN_TENSORS and changed.sum() >= RESET_SHARE * before.sum():
             self._hit(row, "scale_reset", one, np.abs(np.log2(np.where(changed, self.last_scale, 1.0))))
@@ -99,22 +104,47 @@ class ScaleState:
             down = usable & ~skip & (below > TOLERANCE_LOG2)
             # an open interval (low 0 or high inf) gives -inf: never a violation
         off = up | down
+        begins = off & (self.off == 0)
+        self.moved = np.where(begins, scale != self.last_scale, self.moved)
         self.off = np.where(off, self.off + 1, 0).astype(np.int32)
-        if not off.any():
-            return off
-        frozen = off & (scale == self.last_scale)
         if up.any():
-            self._hit(row, "scale_high", up, above, frozen=frozen)
+            self._hit(row, "scale_high", up, above, scale=scale)
         if down.any():
-            self._hit(row, "scale_low", down, below, frozen=frozen)
+            self._hit(row, "scale_low", down, below, scale=scale)
         return off
 
+    def _current_like(self, row: StatRow, high: Float64, amax: Float64) -> Float64:
+        """Where no recipe is declared but the gradients' scales are those of current scaling, none may
+        clip."""
+        columns = row.columns
+        open_rule = columns.scaled & ~columns.block & (columns.rule == OPEN)
+        grads = open_rule & columns.backward & np.isfinite(row.frame.sat[row.d])
+        if grads.sum() < CURRENT_LIKE_MIN:
+            return high
+        exact = np.abs(row.frame.sat[row.d] - 1.0) < CURRENT_LIKE_TOLERANCE
+        if (exact & grads).sum() < CURRENT_LIKE_SHARE * grads.sum():
+            return high
+        with np.errstate(all="ignore"):
+            return np.where(open_rule & (amax > 0), columns.fmax / amax * (1 + CURRENT_LIKE_TOLERANCE), high)
+
     def _hit(
-        self, row: StatRow, signal: str, mask: Bool, values: Float64, *, frozen: Bool | None = None
+        self, row: StatRow, signal: str, mask: Bool, values: Float64, *, scale: Float64 | None = None
     ) -> None:
         extra: dict[str, float] = {}
-        if frozen is not None:
-            extra["frozen"] = float((frozen & mask).sum())
+        if scale is not None:
+            with np.errstate(all="ignore"):
+                half = np.abs(np.log2(scale / self.shadow.half)) < TOLERANCE_LOG2
+            extra["total_moved"] = float((self.moved & mask).sum())
+            extra["total_half"] = float((half & mask).sum())
+            extra["total_count"] = float(mask.sum())
+            extra["longest"] = float(self.off[mask].max())
+            extra["spread"] = float(np.ptp(values[mask]))
+            proven = bool((self.off[mask] >= FROZEN_UPDATES).any()) or bool(
+                (row.columns.rule == CURRENT)[mask].any()
+            )
+            proven |= bool((row.columns.rule == OPEN)[mask].any())
+        else:
+            proven = True
         row.log.hit(
             signal,
             step=row.step,
@@ -123,6 +153,7 @@ class ScaleState:
             mask=mask,
             values=values,
             expected=0.0,
+            proven=proven,
             extra=extra,
         )
 
@@ -132,6 +163,7 @@ class ScaleState:
             "last_scale": self.last_scale,
             "same": self.same,
             "off": self.off,
+            "moved": self.moved,
             "last_step": self.last_step,
         }
 
@@ -139,11 +171,7 @@ class ScaleState:
     def load(cls, state: Mapping[str, Any]) -> ScaleState:
         out = cls()
         out.shadow = ShadowScale.load(state["shadow"])
-        out.last_scale, out.same, out.off = state["last_scale"], state["same"], state["off"]
+        for name in ("last_scale", "same", "off", "moved"):
+            setattr(out, name, state[name])
         out.last_step = state["last_step"]
         return out
-
-
-def scaled_share(mask: Bool, columns: Columns) -> float:
-    total = int(columns.scaled.sum())
-    return float(mask.sum()) / total if total else 0.0

@@ -1,21 +1,31 @@
 """FS203 scale state fault.
 
 What it checks
-    Whether the stored scale is the one the recipe implies: finite, not reset at a resume, updated, made from
-    the whole tensor.
+    Whether the stored scale is the one the recipe implies: finite, not reset at a resume, updated at every
+    step, made
+    from the whole tensor; and whether the quantised copy of a weight is fresh.
 Why it matters
     A wrong scale clips or flushes a tensor for as long as it lasts, and the loss often shows nothing for
-    thousands of steps.
+    thousands of
+    steps.
 How it decides
     The shadow scale is recomputed from the logged amaxes with the declared recipe; a deviation for two
-    updates is a violation, no statistics involved. Kinds: nonfinite_scale (NaN, Inf, 0), lost_at_resume
-    (nearly all scales exactly 1 at once), frozen (unchanged while the shadow moves), reduction_group (too
-    high by a constant factor), recompute (the window is too short).
+    updates is a
+    violation, no statistics involved. Kinds: nonfinite_scale (NaN, Inf, 0), degenerate_amax (the same right
+    after an
+    amax of 0), lost_at_resume (nearly all scales are exactly 1 at once), frozen (it did not move when it
+    should),
+    reduction_group (it moved away and is too high by a constant factor, or clips under current scaling),
+    recompute
+    (it follows half the declared history), stale_fp8_copy (a weight loses precision while its scale is
+    right).
 What to do
     Restore the FP8 state with the checkpoint, or recalibrate; fix the amax reduction group; or use a recipe
-    without state.
+    without
+    state.
 Source
-    Transformer Engine common/recipe/delayed_scaling.cu; reports TE#982, TE#2044, TE#1190, Megatron-LM#442,
+    Transformer Engine common/recipe/delayed_scaling.cu; public reports TE#982, TE#2044, TE#1190,
+    Megatron-LM#442,
     torchtitan#3109.
 """
 
@@ -24,74 +34,173 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from floatscope_diagnostics.episodes import Symptom
-from floatscope_diagnostics.rule import Evidence, Finding, Need, Remedy, Rule, RunFacts, Symptoms, Window
+from floatscope_diagnostics.rule import (
+    Evidence,
+    Finding,
+    Need,
+    Remedy,
+    Rule,
+    RunFacts,
+    Severity,
+    Symptoms,
+    Window,
+    about,
+)
 
-FROZEN_SHARE = 0.9  # of the off rows in which the scale did not move
-_CONSEQUENCES = frozenset(
+HALF_SHARE = 0.7  # of the off tensor-steps that match half the history
+STALE_COPY_MAX_SHARE = 0.5  # of the weights; all at once is a change of rounding, not a stale copy
+EXPLAINS = frozenset(
     {
-        "undetermined", "stale_scale_saturation", "amax_history_poisoning", "invalid_input",
-        "gradient_underflow",
+        "undetermined", "stale_scale_saturation", "amax_history_poisoning", "invalid_input", "gradient_underflow",
         "quantization_drift", "bad_batch", "op_kernel_fault", "masked_nonfinite", "activation_overflow",
         "update_stagnation", "data_shift", "lr_divergence", "optimizer_state_fault", "rank_divergence",
+        "accumulation_precision", "activation_outlier_growth", "logit_growth", "dead_logits", "plateau",
     }
 )  # fmt: skip
-_SETTINGS = {
+SETTINGS = {
     "transformer_engine": "load _extra_state with the checkpoint, or recalibrate with "
     "te.autocast(enabled=False, "
     "calibrating=True); DelayedScaling(reduce_amax=True); or Float8CurrentScaling()",
-    "torchao": "dynamic scaling keeps no state: convert_to_float8_training(m, "
-    "config=Float8LinearConfig.from_recipe_name("
-    '"tensorwise"))',
-    "megatron": "--fp8-recipe tensorwise (or blockwise, mxfp8); with delayed keep the amax group at TP x CP",
-    "deepspeed": "save and load the module's extra state with the checkpoint",
+    "torchao": 'dynamic scaling keeps no state: Float8LinearConfig.from_recipe_name("tensorwise")',
+    "megatron": "--fp8-recipe tensorwise (or blockwise, mxfp8); with delayed reduce amax over "
+    "the TP x CP group",
+    "deepspeed": "save and load the modules' extra state with the checkpoint",
+}
+ADVICE = {
+    "nonfinite_scale": "Find what wrote the scale: an amax of 0 or Inf without a floor, or a bad checkpoint.",
+    "degenerate_amax": "Put a floor under the amax: an idle tensor (amax 0) must keep its old "
+    "scale, not get an infinite one.",
+    "lost_at_resume": "Load the FP8 state with the checkpoint, or run a few calibration steps "
+    "before the first update.",
+    "frozen": "Find why the update does not run for these tensors: stale pointers after a "
+    "reallocation, a module outside the "
+    "autocast region, or an Inf in the amax history.",
+    "reduction_group": "The amax must cover the whole tensor: reduce it over all its shards "
+    "(TP, CP, and DP with sequence "
+    "parallel).",
+    "recompute": "The amax history advances more than once a step: disable the update in the "
+    "recomputed forward.",
+    "stale_fp8_copy": "Refresh the quantised weights after every optimizer step; check "
+    "is_first_microbatch and weight caching.",
 }
 
 
 def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding]:
     """One finding for each kind of violation."""
     for s in symptoms.of("scale_nonfinite"):
-        yield _finding(s, symptoms, "nonfinite_scale", 0.97, "is NaN, infinite or not positive", "critical")
+        idle = [z for z in symptoms.near("amax_zero", s.onset, before=2) if set(z.tensors) & set(s.tensors)]
+        kind = "degenerate_amax" if idle else "nonfinite_scale"
+        onset = min([s.onset, *(z.onset for z in idle)])
+        yield _finding(s, kind, 0.97, "is NaN, infinite or not positive", "critical", symptoms, onset=onset)
     for s in symptoms.of("scale_reset"):
         yield _finding(
-            s, symptoms, "lost_at_resume", 0.97, "is exactly 1 in nearly all tensors at once", "critical"
+            s, "lost_at_resume", 0.97, "is exactly 1, as in nearly all tensors at once,", "critical", symptoms
         )
     for s in symptoms.of("scale_high"):
-        if s.rows >= 2 or not s.open:
-            kind = "frozen" if s.extra.get("frozen", 0.0) > 0 else "reduction_group"
-            yield _finding(s, symptoms, kind, 0.9, "is higher than the amax history allows", "warning")
-    for s in symptoms.of("scale_low"):
-        if run.world_size == 1 and s.rows >= 2:
-            yield _finding(s, symptoms, "frozen", 0.9, "is lower than the amax history explains", "warning")
+        kind = _kind_of_high(s, symptoms)
+        what = "is higher than its amaxes allow"
+        yield _finding(
+            s, kind, 0.95, what, "critical" if s.extra.get("spread", 0) > 0.5 else "warning", symptoms
+        )
+    if run.world_size == 1:
+        for s in symptoms.of("scale_low"):
+            kind = "recompute" if _half(s) else "frozen"
+            yield _finding(s, kind, 0.9, "is lower than its amaxes explain", "warning", symptoms)
+    yield from _stale_copies(symptoms, run)
+
+
+def _half(s: Symptom) -> bool:
+    count = s.extra.get("total_count", 0.0)
+    return count > 0 and s.extra.get("total_half", 0.0) >= HALF_SHARE * count
+
+
+def _kind_of_high(s: Symptom, symptoms: Symptoms) -> str:
+    count = s.extra.get("total_count", 0.0)
+    if [z for z in symptoms.near("amax_zero", s.onset, before=2) if set(z.tensors) & set(s.tensors)]:
+        return "degenerate_amax"
+    if _half(s):
+        return "recompute"
+    moved = count > 0 and s.extra.get("total_moved", 0.0) > 0.5 * count
+    return "reduction_group" if moved else "frozen"
+
+
+def _stale_copies(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
+    for s in symptoms.of("sqnr_drop"):
+        weights = tuple(t for t in s.tensors if t.endswith("/weight"))
+        total = sum(1 for t in run.formats if t.endswith("/weight"))
+        others = [t for t in s.tensors if t.endswith("/input")]
+        if not weights or others or len(weights) > STALE_COPY_MAX_SHARE * total:
+            continue
+        first = tuple(t for t in s.first if t in weights) or weights
+        yield about(
+            s,
+            cause="scale_state_fault",
+            kind="stale_fp8_copy",
+            symptom="scale_anomaly",
+            severity="warning",
+            confidence=0.85,
+            tensors=first,
+            order="forward",
+            explains=EXPLAINS,
+            summary=f"The quantised copy of {first[0]} is no longer refreshed since step "
+            f"{s.onset:,}: its error grows while its "
+            "scale stays right.",
+            evidence=[Evidence("sqnr_db below its level", s.peak_step, s.peak, "within 0.3", s.peak_tensor)],
+            remedy=Remedy(ADVICE["stale_fp8_copy"], SETTINGS),
+            decisive_test="Compare the dequantised copy with the master weight: the difference "
+            "grows with every update.",
+        )
 
 
 def _finding(
-    s: Symptom, symptoms: Symptoms, kind: str, confidence: float, what: str, severity: str
+    s: Symptom,
+    kind: str,
+    confidence: float,
+    what: str,
+    severity: Severity,
+    symptoms: Symptoms,
+    *,
+    onset: int | None = None,
 ) -> Finding:
-    return Finding(
+    hurt = [
+        x
+        for name in ("clipping", "underflow")
+        for x in symptoms.active(name, s.onset, slack=2)
+        if x.rank == s.rank
+    ]
+    return about(
+        s,
         cause="scale_state_fault",
         kind=kind,
         symptom="scale_anomaly",
-        severity="critical" if severity == "critical" else "warning",
+        severity="critical" if hurt else severity,
         confidence=confidence,
-        onset=s.onset,
-        detected=s.onset if s.detected is None else s.detected,
-        resolved=None if s.open else s.last + 1,
-        last=None if s.open else s.last,
-        rank=s.rank,
-        segment=s.segment,
-        tensors=s.first,
-        affected=len(s.tensors),
-        order="forward",
-        explains=_CONSEQUENCES,
-        summary=f"The scale of {s.tensor} {what} since step {s.onset:,}.",
-        evidence=(
+        onset=onset,
+        order="backward"
+        if s.tensor is not None and s.tensor.endswith(("grad_output", "grad_input"))
+        else "forward",
+        explains=EXPLAINS,
+        summary=f"The scale of {s.tensor} {what} since step {s.onset:,}"
+        f"{f' ({len(s.tensors)} tensors)' if len(s.tensors) > 1 else ''}.",
+        evidence=[
             Evidence(
                 "scale against the shadow scale, log2", s.peak_step, s.peak, "0", s.peak_tensor or s.tensor
             ),
-        ),
-        remedy=Remedy("Restore the FP8 scale state or use a recipe without state.", _SETTINGS),
-        decisive_test="Print the module's scale and amax_history before and after one update: "
-        "the update rule must give the scale.",
+            *(
+                Evidence(
+                    "overflow_pct" if h.signal == "clipping" else "underflow_pct",
+                    h.peak_step,
+                    h.peak,
+                    "near its level",
+                    h.peak_tensor,
+                )
+                for h in hurt[:2]
+            ),
+        ],
+        remedy=Remedy(ADVICE[kind], SETTINGS),
+        decisive_test="Print the module's scale and amax history before and after one update: "
+        "the recipe's formula must give "
+        "the scale.",
     )
 
 

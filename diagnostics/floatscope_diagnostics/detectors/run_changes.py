@@ -1,0 +1,234 @@
+"""Change detection on the run's scalars: loss, gradient norm, update norm, parameter norm, learning rate,
+step time.
+
+Signals: ``loss_jump`` (far above its level), ``loss_shift`` (CUSUM: above its level step after step),
+``loss_constant`` (the
+same digits again and again), ``loss_zero``, ``grad_norm_jump``, ``grad_norm_zero``, ``norm_jump`` and
+``norm_fall`` (update
+norm against its level, the learning rate's own change taken out), ``weights_jump`` (parameter norm),
+``lr_jump``, ``lr_zero``,
+``zero_grad_rise``, ``slow_steps``, ``resumed``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from floatscope_diagnostics.detectors.level import Level
+from floatscope_diagnostics.detectors.row import ScalarRow
+
+READY_ROWS = 12
+LOSS_JUMP_SIGMA = 7.0  # SCIENCE 3.3: z > 8 never on 540 clean steps, z > 5 three times
+LOSS_JUMP_NATS = 0.4
+CUSUM_SLACK_SIGMA = 0.5  # SCIENCE 3.2: no alarm on 440 clean steps, delay 0 to 3 steps
+CUSUM_ALARM_SIGMA = 12.0
+GRAD_JUMP_LOG2 = 3.0  # SCIENCE 3.3: log2 grad_norm passes z = 8 seven times in 540 clean steps: support only
+NORM_STEP_LOG2 = 1.3  # update norm beyond the learning rate's change; clean runs stay within 0.5
+WEIGHTS_STEP_LOG2 = 0.02  # one-step change of the parameter norm; clean runs move 0.001 a step
+LR_JUMP_LOG2 = 1.5  # schedules do not multiply the rate by 2.8 in one step after warm-up
+ZERO_GRAD_RISE_PCT = 8.0  # percentage points; clean runs stay within 1
+SLOW_LOG2 = 0.8  # 1.7 times the usual step time
+SLOW_ROWS = 3
+SAME_LOSS_ROWS = 3
+
+_LOG_FLOORS = {"grad_norm": 0.2, "update_norm": 0.05, "step_time_s": 0.08, "data_time_s": 0.2}
+
+
+class RunChanges:
+    """Levels of one rank's scalars."""
+
+    def __init__(self) -> None:
+        self.loss = Level(0.02)
+        self.logs = {name: Level(floor) for name, floor in _LOG_FLOORS.items()}
+        self.zero_grad = Level(0.3)
+        self.lr = Level(0.02)
+        self.last: dict[str, float] = {}
+        self.cusum = 0.0
+        self.cusum_since: int | None = None
+        self.same_loss = 0
+        self.same_since = 0
+        self.slow = 0
+        self.slow_since = 0
+        self.lr_rising = 0  # rows in a row in which the learning rate rose: warm-up
+
+    def seam(self) -> None:
+        for level in (self.loss, self.zero_grad, self.lr, *self.logs.values()):
+            level.restart()
+        self.last = {}
+        self.cusum, self.cusum_since, self.same_loss, self.slow, self.lr_rising = 0.0, None, 0, 0, 0
+
+    def step(self, row: ScalarRow) -> None:
+        """Judges one step."""
+        s = row.scalars
+        self._learning_rate(row, s.get("lr"))
+        self._loss(row, s.get("loss"))
+        self._norms(row, s)
+        self._zero_grads(row, s.get("zero_grad_pct"))
+        self._time(row, s.get("step_time_s"))
+        if s.get("resumed", 0.0) == 1.0:
+            _hit(row, "resumed", 1.0)
+        self.last = {k: s[k] for k in ("loss", "lr", "param_norm") if k in s}
+
+    def _learning_rate(self, row: ScalarRow, lr: float | None) -> None:
+        before = self.last.get("lr")
+        if lr is None or not math.isfinite(lr) or lr < 0:
+            return
+        if lr == 0.0:
+            if before is not None and before > 0 and self.lr.count >= READY_ROWS:
+                _hit(row, "lr_zero", before)
+            elif row.log.is_open("lr_zero"):
+                _hit(row, "lr_zero", 0.0)
+            return
+        if before is not None and before > 0:
+            rise = math.log2(lr / before)
+            self.lr_rising = self.lr_rising + 1 if rise > 0 else max(self.lr_rising - 1, 0)
+            if rise > LR_JUMP_LOG2 and self.lr.count >= READY_ROWS:
+                _hit(row, "lr_jump", rise, expected=before, extra={"factor": lr / before, "lr": lr})
+        self.lr.update(math.log2(lr))
+
+    def _loss(self, row: ScalarRow, loss: float | None) -> None:
+        if loss is None or not math.isfinite(loss):
+            return
+        if loss == 0.0:
+            _hit(row, "loss_zero", 0.0)
+        if loss == self.last.get("loss"):
+            self.same_loss += 1
+            if self.same_loss + 1 >= SAME_LOSS_ROWS:
+                log_v = math.log(row.vocab_size) if row.vocab_size else math.nan
+                extra = {"loss": loss, "log_vocab": log_v}
+                _hit(row, "loss_constant", loss, onset=self.same_since, extra=extra)
+        else:
+            self.same_loss = 0
+            self.same_since = row.step
+        away, sigma = self.loss.away(loss), self.loss.sigma()
+        ready = self.loss.count >= READY_ROWS
+        high = ready and away > max(LOSS_JUMP_SIGMA * sigma, LOSS_JUMP_NATS)
+        if high or (ready and row.log.is_open("loss_jump") and away > max(4 * sigma, LOSS_JUMP_NATS)):
+            _hit(row, "loss_jump", away, expected=self.loss.center, extra={"sigma": sigma}, gap_rows=2)
+        if ready:
+            self._cusum(row, min(away / sigma, 8.0), away)
+        if not high and self.cusum < CUSUM_ALARM_SIGMA:
+            self.loss.update(loss)
+
+    def _cusum(self, row: ScalarRow, z: float, away: float) -> None:
+        self.cusum = max(0.0, self.cusum + z - CUSUM_SLACK_SIGMA)
+        self.cusum = min(self.cusum, 4 * CUSUM_ALARM_SIGMA)
+        if self.cusum == 0.0:
+            self.cusum_since = None
+        elif self.cusum_since is None:
+            self.cusum_since = row.step
+        if self.cusum > CUSUM_ALARM_SIGMA:
+            _hit(row, "loss_shift", away, onset=self.cusum_since, expected=self.loss.center, gap_rows=4)
+
+    def _norms(self, row: ScalarRow, s: Mapping[str, float]) -> None:
+        grad = s.get("grad_norm")
+        if grad == 0.0:
+            _hit(row, "grad_norm_zero", 1.0)
+        if grad is not None and math.isfinite(grad) and grad > 0:
+            level = self.logs["grad_norm"]
+            away = level.away(math.log2(grad))
+            if level.count >= READY_ROWS and away > max(GRAD_JUMP_LOG2, 6 * level.sigma()):
+                _hit(row, "grad_norm_jump", away, expected=2.0**level.center)
+            else:
+                level.update(math.log2(grad))
+        self._update_norm(row, s.get("update_norm"), s.get("lr"))
+        param, before = s.get("param_norm"), self.last.get("param_norm")
+        if param is not None and before is not None and math.isfinite(param) and math.isfinite(before):
+            if param > 0 and before > 0 and abs(math.log2(param / before)) > WEIGHTS_STEP_LOG2:
+                change = math.log2(param / before)
+                _hit(row, "weights_jump", abs(change), expected=before, extra={"log2": change})
+
+    def _update_norm(self, row: ScalarRow, update: float | None, lr: float | None) -> None:
+        if update is None or not math.isfinite(update) or update <= 0:
+            return
+        level = self.logs["update_norm"]
+        value = math.log2(update)
+        shift = level.away(value)
+        if lr is not None and lr > 0 and math.isfinite(lr) and self.lr.count > 1:
+            shift -= math.log2(lr) - self.lr.center
+        limit = max(NORM_STEP_LOG2, 6 * level.sigma())
+        if level.count >= READY_ROWS and abs(shift) > limit:
+            _hit(row, "norm_jump" if shift > 0 else "norm_fall", abs(shift), expected=2.0**level.center)
+        else:
+            level.update(value)
+
+    def _zero_grads(self, row: ScalarRow, share: float | None) -> None:
+        if share is None or not math.isfinite(share):
+            return
+        away = self.zero_grad.away(share)
+        if self.zero_grad.count >= READY_ROWS and away > max(ZERO_GRAD_RISE_PCT, 6 * self.zero_grad.sigma()):
+            _hit(row, "zero_grad_rise", share, expected=self.zero_grad.center, gap_rows=2)
+        else:
+            self.zero_grad.update(share)
+
+    def _time(self, row: ScalarRow, seconds: float | None) -> None:
+        if seconds is None or not math.isfinite(seconds) or seconds <= 0:
+            return
+        level = self.logs["step_time_s"]
+        away = level.away(math.log2(seconds))
+        if level.count >= READY_ROWS and away > max(SLOW_LOG2, 6 * level.sigma()):
+            if self.slow == 0:
+                self.slow_since = row.step
+            self.slow += 1
+            if self.slow >= SLOW_ROWS:
+                extra = {
+                    k: row.scalars[k]
+                    for k in ("data_time_s", "gpu_throttle", "gpu_util_pct")
+                    if k in row.scalars
+                }
+                _hit(
+                    row, "slow_steps", seconds, onset=self.slow_since, expected=2.0**level.center, gap_rows=3,
+                    extra=extra,
+                )  # fmt: skip
+        else:
+            self.slow = 0
+            level.update(math.log2(seconds))
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "loss": self.loss.state(),
+            "zero_grad": self.zero_grad.state(),
+            "lr": self.lr.state(),
+            "logs": {name: level.state() for name, level in self.logs.items()},
+            "plain": {name: getattr(self, name) for name in _PLAIN},
+        }
+
+    @classmethod
+    def load(cls, state: Mapping[str, Any]) -> RunChanges:
+        out = cls()
+        out.loss.load(state["loss"])
+        out.zero_grad.load(state["zero_grad"])
+        out.lr.load(state["lr"])
+        for name, saved in state["logs"].items():
+            out.logs[name].load(saved)
+        for name in _PLAIN:
+            setattr(out, name, state["plain"][name])
+        return out
+
+
+_PLAIN = ("last", "cusum", "cusum_since", "same_loss", "same_since", "slow", "slow_since", "lr_rising")
+
+
+def _hit(
+    row: ScalarRow,
+    signal: str,
+    value: float,
+    *,
+    onset: int | None = None,
+    expected: float | None = None,
+    gap_rows: int = 1,
+    extra: Mapping[str, float] | None = None,
+) -> None:
+    row.log.hit(
+        signal,
+        step=row.step,
+        row=row.index,
+        segment=row.segment,
+        values=value,
+        onset=onset,
+        expected=expected,
+        gap_rows=gap_rows,
+        extra=None if row.log.is_open(signal) else extra,
+    )

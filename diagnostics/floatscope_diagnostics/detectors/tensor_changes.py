@@ -1,0 +1,261 @@
+"""Change detection per tensor, on whole arrays: jumps, clipping, flushing to zero, lost precision, updates
+that stop.
+
+Each signal of a tensor is compared with its own running level (``tracker``); limits differ by tensor class,
+because a healthy
+gradient's amax jumps by 28 times in one step and a weight's by 1.03. Limits are in the signal's own unit, far
+outside what
+healthy runs showed (measured on emulated FP8: 22 runs of 64 to 130 steps, 48 tensors), and a deviation must
+also be unusual for
+this tensor. Levels are frozen while an alarm is open.
+
+Signals: ``amax_jump``, ``amax_zero``, ``clipping``, ``underflow``, ``headroom_up``, ``sqnr_drop``,
+``sqnr_drop_all``,
+``update_jump``, ``update_fall``, ``unchanged``, ``amax_trend``, ``underflow_trend``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from floatscope_diagnostics.columns import ROLE_CODES, Columns
+from floatscope_diagnostics.detectors.row import StatRow
+from floatscope_diagnostics.frame import (
+    AMAX,
+    HEADROOM,
+    OVERFLOW,
+    SIGNAL_COUNT,
+    SQNR,
+    UNCHANGED,
+    UNDERFLOW,
+    UPDATE,
+)
+from floatscope_diagnostics.tracker import Tracker
+
+Float64 = NDArray[np.float64]
+Bool = NDArray[np.bool_]
+
+READY_ROWS = 12  # rows before a level counts as known; the shortest healthy stretch in the tuning logs is 64
+RELEASE_ROWS = 24  # a jump that stays this long is the new level; T04 and T05 need at most a few rows
+PERSIST_ROWS = 3  # rows in a row for a signal that is not proof by itself
+UNUSUAL = 6.0  # deviations of this tensor; never turned into a probability (tails are heavy)
+# Smallest spread by signal in its unit: below it a deviation is the last printed digit or ordinary rounding.
+FLOORS = (0.05, 0.03, 0.05, 0.02, 0.3, 0.15, 0.05, 0.2, 0.3)
+
+# Limits by class (forward, weight, backward). Healthy extremes in brackets.
+AMAX_JUMP_LOG2 = (1.8, 0.6, 8.0)  # one-step rise [1.1, 0.2, 6.0]
+CLIP_LOG2 = (1.8, 0.6, 8.0)  # sat in octaves above 1, proof in one step [0.9, 0.1, 6.0]
+CLIP_PCT = (0.4, 0.4, 2.5)  # share clipped, proof when it lasts PERSIST_ROWS [0.2, 0.02, 1.7 in one step]
+CLIP_PCT_AT_ONCE = (8.0, 4.0, 20.0)  # proof in one step [4.1, 0.02, 1.7]
+UNDERFLOW_RISE_PCT = (2.5, 1.0, 12.0)  # percentage points above the tensor's level [1.4, 0.06, 6.4]
+UNDERFLOW_RISE_AT_ONCE_PCT = (15.0, 10.0, 40.0)
+HEADROOM_UP_LOG2 = (6.0, 4.0, 14.0)  # bits of unused range above the level [1.2, 0.2, 5.0]
+SQNR_DROP_DB = (4.0, 1.2, 6.0)  # lasting, one tensor [one-step 16, 0.3, 24]
+SQNR_DROP_ALL_DB = (1.5, 1.0, 2.0)  # lasting, median over a class [0.3, 0.05, 0.6]
+UPDATE_STEP_LOG2 = (
+    1.6  # change of update_ratio beyond the change of lr, median over weights [0.5; 2.2 in warm-up]
+)
+UNCHANGED_RISE_PCT = 8.0  # [0.06]
+ALL_SHARE = 0.7  # of the tensors of a class
+
+
+class TensorChanges:
+    """Levels and persistence counters of one rank's tensors."""
+
+    def __init__(self, size: int = 0) -> None:
+        self.tracker = Tracker(np.array(FLOORS)[:, None], size)
+        self.rows = np.zeros((SIGNAL_COUNT, size), np.int32)  # rows in a row with a deviation
+        self.since = np.full((SIGNAL_COUNT, size), -1, np.int64)  # step at which it began
+        self.lr_level: float | None = None
+
+    def resize(self, size: int) -> None:
+        have = self.rows.shape[1]
+        if have == size:
+            return
+        self.tracker.resize(size)
+        rows, since = self.rows, self.since
+        self.rows = np.zeros((SIGNAL_COUNT, size), np.int32)
+        self.since = np.full((SIGNAL_COUNT, size), -1, np.int64)
+        self.rows[:, :have], self.since[:, :have] = rows, since
+
+    def seam(self) -> None:
+        self.tracker.restart()
+        self.rows[:] = 0
+        self.since[:] = -1
+        self.lr_level = None
+
+    def step(self, row: StatRow, *, excluded: Bool) -> None:
+        """Judges one row. excluded: tensors (S,) that already violate an invariant; their levels are
+        frozen."""
+        self.resize(len(row.columns))
+        x = row.frame.signals[row.d]
+        away = x - self.tracker.center
+        limits = _class_limits(row.columns)
+        with np.errstate(invalid="ignore"):
+            unusual = np.abs(away) > UNUSUAL * self.tracker.deviation()
+        unusual &= self.tracker.count >= READY_ROWS
+        alarm = np.zeros(x.shape, bool)
+        with np.errstate(invalid="ignore"):
+            alarm[AMAX] = unusual[AMAX] & (away[AMAX] > limits[AMAX_JUMP_LOG2])
+            alarm[HEADROOM] = unusual[HEADROOM] & (away[HEADROOM] > limits[HEADROOM_UP_LOG2])
+            alarm[UNDERFLOW] = unusual[UNDERFLOW] & (away[UNDERFLOW] > limits[UNDERFLOW_RISE_PCT])
+            alarm[OVERFLOW] = (x[OVERFLOW] > limits[CLIP_PCT]) & (away[OVERFLOW] > limits[CLIP_PCT] / 2)
+            alarm[SQNR] = unusual[SQNR] & (away[SQNR] < -limits[SQNR_DROP_ALL_DB])
+            alarm[UNCHANGED] = unusual[UNCHANGED] & (away[UNCHANGED] > UNCHANGED_RISE_PCT)
+        alarm &= ~excluded
+        self._count(alarm, row.step)
+        self._emit_jumps(row, x, away, alarm, limits)
+        self._emit_flushed(row, x, away, alarm, limits)
+        self._emit_precision(row, away, alarm, limits)
+        self._emit_updates(row, away, alarm)
+        frozen = (alarm & (self.rows <= RELEASE_ROWS)) | excluded
+        frozen[UNDERFLOW] = alarm[UNDERFLOW] | excluded
+        frozen[SQNR] = alarm[SQNR] | excluded
+        frozen[UNCHANGED] = alarm[UNCHANGED] | excluded
+        self.tracker.update(x, frozen=frozen)
+        self._learn_lr(row)
+
+    def _count(self, alarm: Bool, step: int) -> None:
+        begins = alarm & (self.rows == 0)
+        self.since = np.where(begins, step, self.since)
+        self.rows = np.where(alarm, self.rows + 1, 0).astype(np.int32)
+
+    def _hit(
+        self, row: StatRow, signal: str, k: int, mask: Bool, values: Float64, *, gap_rows: int = 1
+    ) -> None:
+        if not mask.any():
+            return
+        onset = int(self.since[k][mask].min()) if k >= 0 else row.step
+        row.log.hit(
+            signal,
+            step=row.step,
+            row=row.index,
+            segment=row.segment,
+            mask=mask,
+            values=values,
+            onset=onset,
+            gap_rows=gap_rows,
+        )
+
+    def _emit_jumps(
+        self, row: StatRow, x: Float64, away: Float64, alarm: Bool, limits: dict[Any, Float64]
+    ) -> None:
+        fresh = alarm[AMAX] & (self.rows[AMAX] <= RELEASE_ROWS)
+        self._hit(row, "amax_jump", AMAX, fresh, away[AMAX])
+        amax = row.stat("amax")
+        zero = (amax == 0) & (self.tracker.count[AMAX] > 0) & ~row.frame.nan[row.d]
+        self._hit(row, "amax_zero", -1, zero, np.ones(len(zero)))
+        over = -x[HEADROOM]
+        with np.errstate(invalid="ignore"):
+            strong = (over > limits[CLIP_LOG2]) & (self.tracker.count[AMAX] >= READY_ROWS)
+            much = alarm[OVERFLOW] & (x[OVERFLOW] > limits[CLIP_PCT_AT_ONCE])
+            much &= self.tracker.count[OVERFLOW] >= READY_ROWS
+        lasting = self.rows[OVERFLOW] >= PERSIST_ROWS
+        clipped = strong | much | lasting
+        if clipped.any():
+            onset = np.where(lasting, self.since[OVERFLOW], row.step)[clipped].min()
+            row.log.hit(
+                "clipping",
+                step=row.step,
+                row=row.index,
+                segment=row.segment,
+                mask=clipped,
+                values=np.where(np.isnan(x[OVERFLOW]), 0.0, x[OVERFLOW]),
+                onset=int(onset),
+                gap_rows=2,
+                extra={
+                    "sat_log2": float(np.nanmax(over[clipped])) if np.isfinite(over[clipped]).any() else 0.0
+                },
+            )
+
+    def _emit_flushed(
+        self, row: StatRow, x: Float64, away: Float64, alarm: Bool, limits: dict[Any, Float64]
+    ) -> None:
+        with np.errstate(invalid="ignore"):
+            much = alarm[UNDERFLOW] & (away[UNDERFLOW] > limits[UNDERFLOW_RISE_AT_ONCE_PCT])
+        flushed = much | (self.rows[UNDERFLOW] >= PERSIST_ROWS)
+        self._hit(row, "underflow", UNDERFLOW, flushed, x[UNDERFLOW], gap_rows=2)
+        idle = self.rows[HEADROOM] >= 2
+        self._hit(row, "headroom_up", HEADROOM, idle, away[HEADROOM], gap_rows=2)
+
+    def _emit_precision(self, row: StatRow, away: Float64, alarm: Bool, limits: dict[Any, Float64]) -> None:
+        lost = alarm[SQNR]
+        if not lost.any():
+            return
+        columns = row.columns
+        judged = ~np.isnan(row.frame.signals[row.d][SQNR])
+        shares = []
+        for code in (ROLE_CODES["input"], ROLE_CODES["weight"], ROLE_CODES["grad_output"]):
+            mine = judged & (columns.role == code)
+            if mine.sum() >= 2:
+                shares.append(float((lost & mine).sum() / mine.sum()))
+        lasting = self.rows[SQNR] >= PERSIST_ROWS
+        if shares and min(shares) >= ALL_SHARE and lasting.any():
+            self._hit(row, "sqnr_drop_all", SQNR, lost & lasting, -away[SQNR], gap_rows=3)
+            return
+        with np.errstate(invalid="ignore"):
+            deep = lasting & (away[SQNR] < -limits[SQNR_DROP_DB])
+        self._hit(row, "sqnr_drop", SQNR, deep, -away[SQNR], gap_rows=2)
+
+    def _emit_updates(self, row: StatRow, away: Float64, alarm: Bool) -> None:
+        still = self.rows[UNCHANGED] >= PERSIST_ROWS
+        self._hit(row, "unchanged", UNCHANGED, still, row.frame.signals[row.d][UNCHANGED], gap_rows=3)
+        ready = self.tracker.count[UPDATE] >= READY_ROWS
+        moved = away[UPDATE][ready & ~np.isnan(away[UPDATE])]
+        if len(moved) < 1:
+            return
+        shift = float(np.median(moved)) - self._lr_shift(row)
+        spread = float(np.median(self.tracker.deviation()[UPDATE][ready]))
+        if abs(shift) <= max(UPDATE_STEP_LOG2, UNUSUAL * spread):
+            return
+        signal = "update_jump" if shift > 0 else "update_fall"
+        mask = (
+            ready & (np.sign(away[UPDATE]) == np.sign(shift)) & (np.abs(away[UPDATE]) > UPDATE_STEP_LOG2 / 2)
+        )
+        row.log.hit(
+            signal, step=row.step, row=row.index, segment=row.segment, mask=mask, values=np.abs(away[UPDATE])
+        )
+        self.tracker.count[UPDATE] += 0
+
+    def _lr_shift(self, row: StatRow) -> float:
+        """How far the learning rate is above its level, in octaves; 0 when it is not logged."""
+        lr = row.scalars.get("lr")
+        if lr is None or not np.isfinite(lr) or lr <= 0 or self.lr_level is None:
+            return 0.0
+        return float(np.log2(lr)) - self.lr_level
+
+    def _learn_lr(self, row: StatRow) -> None:
+        lr = row.scalars.get("lr")
+        if lr is None or not np.isfinite(lr) or lr <= 0:
+            return
+        level = float(np.log2(lr))
+        self.lr_level = level if self.lr_level is None else self.lr_level + (level - self.lr_level) / 32.0
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "tracker": self.tracker.state(),
+            "rows": self.rows,
+            "since": self.since,
+            "lr_level": self.lr_level,
+        }
+
+    @classmethod
+    def load(cls, state: Mapping[str, Any]) -> TensorChanges:
+        out = cls(state["rows"].shape[1])
+        out.tracker.load(state["tracker"])
+        out.rows, out.since, out.lr_level = state["rows"], state["since"], state["lr_level"]
+        return out
+
+
+def _class_limits(columns: Columns) -> dict[Any, Float64]:
+    """Every limit as an array (S,) by tensor class."""
+    kind = np.where(columns.role == ROLE_CODES["weight"], 1, np.where(columns.backward, 2, 0))
+    table = (
+        AMAX_JUMP_LOG2, CLIP_LOG2, CLIP_PCT, CLIP_PCT_AT_ONCE, UNDERFLOW_RISE_PCT, UNDERFLOW_RISE_AT_ONCE_PCT,
+        HEADROOM_UP_LOG2, SQNR_DROP_DB, SQNR_DROP_ALL_DB,
+    )  # fmt: skip
+    return {limits: np.array(limits)[kind] for limits in table}

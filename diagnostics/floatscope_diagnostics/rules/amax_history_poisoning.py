@@ -1,0 +1,120 @@
+"""FS202 amax history poisoning.
+
+What it checks
+    One outlier step after which the scale stays too small, so that ordinary values round to zero until the
+    outlier
+    leaves the amax history.
+Why it matters
+    Up to all of a tensor is zero for as many steps as the history is long (1,024 by default), and the loss is
+    nearly
+    blind to it: 90 % zeros in all MLP outputs cost 0.001 nats on average.
+How it decides
+    Order and duration: amax of a tensor spikes for one or two steps and returns; from the next step on the
+    same
+    tensor has many bits of unused range, as the recipe prescribes, and its underflow rises.
+What to do
+    Shorten the history or use most_recent, clip the outlier, or use a recipe without history. Resetting the
+    amax
+    history ends the outage at once.
+Source
+    Measured: factor 1e4 on all inputs gives 8 to 98 % zeros for exactly 32 steps with a history of 32. E4M3
+    bears a
+    factor of 1e3, E5M2 of 1e7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from floatscope_diagnostics.rule import (
+    Evidence,
+    Finding,
+    Need,
+    Remedy,
+    Rule,
+    RunFacts,
+    Symptoms,
+    Window,
+    about,
+    shared,
+)
+
+SPIKE_ROWS = 3  # the outlier itself lasts a step or two
+EXPLAINS = frozenset(
+    {
+        "undetermined", "stale_scale_saturation", "gradient_underflow", "accumulation_precision", "quantization_drift",
+        "update_stagnation", "bad_batch", "data_shift", "optimizer_state_fault", "activation_outlier_growth",
+        "logit_growth", "op_kernel_fault", "dead_logits", "plateau", "scale_state_fault",
+    }
+)  # fmt: skip
+REMEDY = Remedy(
+    "Reset the amax history of the tensors named (or wait for the outlier to leave it), then "
+    "shorten the history or use a "
+    "recipe without one, and clip or skip the outlier step.",
+    {
+        "transformer_engine": 'DelayedScaling(amax_history_len=16, amax_compute_algo="most_recent", margin=2) or '
+        "Float8CurrentScaling(); to end it now: module.fp8_meta['scaling_fwd'].amax_history.zero_()",
+        "torchao": "dynamic scaling has no history: the outage ends with the outlier step",
+        "megatron": "--fp8-amax-history-len 1 --fp8-amax-compute-algo most_recent, or --fp8-recipe blockwise",
+        "deepspeed": "wrap the forward in te.autocast with Float8BlockScaling()",
+    },
+)
+
+
+def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding]:
+    """One finding per outlier that left an idle scale behind."""
+    history = run.recipe.get("amax_history_len")
+    for idle in symptoms.of("headroom_up"):
+        spikes = [
+            j
+            for j in symptoms.near("amax_jump", idle.onset, before=SPIKE_ROWS, after=-1)
+            if j.rank == idle.rank and shared(idle, j) and j.rows <= SPIKE_ROWS and not j.open
+        ]
+        if not spikes:
+            continue
+        spike = spikes[-1]
+        both = shared(spike, idle)
+        zeros = [u for u in symptoms.near("underflow", idle.onset, before=1, after=3) if shared(u, idle)]
+        lost = max((u.peak for u in zeros), default=0.0)
+        tail = f", {lost:.0f} % of its values round to zero" if zeros else ""
+        length = f" for up to {history} steps" if history else ""
+        yield about(
+            idle,
+            cause="amax_history_poisoning",
+            symptom="underflow",
+            severity="warning",
+            confidence=0.96 if zeros else 0.85,
+            onset=spike.onset,
+            tensors=tuple(t for t in spike.first if t in both) or both,
+            order="backward" if both[0].endswith(("grad_output", "grad_input")) else "forward",
+            explains=EXPLAINS,
+            summary=f"One outlier at step {spike.onset:,} poisoned the amax history of "
+            f"{both[0]}{tail}{length}.",
+            evidence=[
+                Evidence(
+                    "log2 amax above its level", spike.peak_step, spike.peak, "below 1.8", spike.peak_tensor
+                ),
+                Evidence(
+                    "headroom_log2 above its level", idle.peak_step, idle.peak, "below 6", idle.peak_tensor
+                ),
+                *(
+                    Evidence("underflow_pct", u.peak_step, u.peak, "near its level", u.peak_tensor)
+                    for u in zeros[:1]
+                ),
+            ],
+            remedy=REMEDY,
+            decisive_test="Zero the amax history of this tensor: the scale must return at the next update.",
+        )
+
+
+RULE = Rule(
+    "FS202",
+    "amax_history_poisoning",
+    ("amax_history_poisoning",),
+    (
+        Need("amax", ("input", "weight", "grad_output")),
+        Need("scale", ("input", "weight", "grad_output")),
+        Need("underflow_pct", ("input", "weight", "grad_output")),
+    ),
+    check,
+)
