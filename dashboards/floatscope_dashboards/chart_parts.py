@@ -11,25 +11,16 @@ Figure = dict[str, Any]
 MAX_TEXT = 60
 """Longest name drawn into a figure; the full one is beside it as ordinary text."""
 
-# plotly.js 4 shows a "Share chart..." button that uploads the figure to Plotly's cloud: off, and no address
-# to send to. Three buttons remain: picture, zoom, reset.
+# plotly.js 4 shows a "Share chart..." button that uploads the figure to Plotly's cloud: off, no address to send to,
+# and the only button there is saves a picture. Zoom is by dragging, reset by double click, Esc or a button beside.
 CONFIG: dict[str, Any] = {
     "displaylogo": False,
     "showSendToCloud": False,
     "plotlyServerURL": "",
+    "modeBarButtons": [["toImage"]],
     "responsive": True,
     "scrollZoom": False,
     "doubleClick": False,
-    "modeBarButtonsToRemove": [
-        "select2d",
-        "lasso2d",
-        "autoScale2d",
-        "zoomIn2d",
-        "zoomOut2d",
-        "pan2d",
-        "sendChartToCloud",
-        "sendDataToCloud",
-    ],
     "toImageButtonOptions": {"format": "png", "scale": 2},
 }
 

@@ -28,7 +28,7 @@ def heat_frame(*, onset: int | None) -> Figure:
         "x": [],
         "showscale": False,
         "hoverongaps": False,
-        "hoverinfo": "none",
+        "hoverinfo": "skip",
     }
     shapes = [shape for shape in onset_shapes(onset, None) if shape.get("name") == "onset"]
     return {
@@ -40,7 +40,8 @@ def heat_frame(*, onset: int | None) -> Figure:
             margin={"l": 138, "r": 12, "t": 22, "b": 30},
             hovermode="closest",
             plot_bgcolor="@sunk",
-            xaxis=axis(tickformat=",d", showgrid=False, nticks=6),
+            dragmode=False,
+            xaxis=axis(tickformat=",d", showgrid=False, nticks=6, fixedrange=True),
             yaxis=axis(showgrid=False, ticks="", tickfont={"size": 11}, fixedrange=True),
             shapes=shapes,
             annotations=[],

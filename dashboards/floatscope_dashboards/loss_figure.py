@@ -54,9 +54,7 @@ def loss_frame(*, onset: int | None, resolved: int | None = None, panel: Panel |
     )
     for index, domain in enumerate(domains):
         number = "" if index == 0 else str(index + 1)
-        layout[f"yaxis{number}"] = axis(
-            domain=list(domain), nticks=6 if index == 0 else 3, fixedrange=index > 0
-        )
+        layout[f"yaxis{number}"] = axis(domain=list(domain), nticks=6 if index == 0 else 3, fixedrange=True)
         # An invisible axis over each panel, 0 to 1: marks of non-finite values have no value to stand at.
         layout[f"yaxis{index + 11}"] = {
             "domain": list(domain),

@@ -28,7 +28,7 @@ def run_data(
     lead = card.lead
     resolved = lead.resolved_step if lead is not None and lead.recovered else None
     order, formats = _tensors(view.info)
-    return _plain_json(
+    data: dict[str, Any] = _plain_json(
         {
             "run": row.run_id,
             "status": row.status,
@@ -53,8 +53,10 @@ def run_data(
             },
             "tokens": TOKENS,
             "config": CONFIG,
+            "age_s": None if row.last_seen is None else (view.now - row.last_seen).total_seconds(),
         }
     )
+    return data
 
 
 def _tensors(info: Mapping[str, Any]) -> tuple[dict[str, int], dict[str, str]]:

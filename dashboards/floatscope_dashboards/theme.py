@@ -110,14 +110,19 @@ nowhere."""
 
 
 def resolve(value: Any, theme: str) -> Any:
-    """`value` with every "@token" string replaced by the theme's colour; dicts and lists are copied.
+    """A copy of `value` with the theme's colours for its "@token" strings.
 
-    Raises KeyError for an unknown theme or token.
+    Only keys that end in "color" or are "colorscale" are looked at: a tensor may be called "@nan". Raises KeyError
+    for an unknown theme or token.
     """
-    if isinstance(value, str):
-        return TOKENS[theme][value[1:]] if value.startswith("@") else value
     if isinstance(value, dict):
-        return {key: resolve(item, theme) for key, item in value.items()}
+        return {key: _resolve_key(key, item, theme) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [resolve(item, theme) for item in value]
     return value
+
+
+def _resolve_key(key: str, value: Any, theme: str) -> Any:
+    if isinstance(value, str) and value.startswith("@") and key.endswith(("color", "colorscale")):
+        return TOKENS[theme][value[1:]]
+    return resolve(value, theme)

@@ -1,0 +1,99 @@
+// Fills the loss frame of the page with data. The same as loss_figure.fill_loss; a browser test holds the two equal.
+import { numberText, stepText } from './core.js';
+import { band, isolated, line, marks, missingStretches, nonfiniteStretches, readBins, span } from './bins.js';
+
+const RIGHT_SPACE_SHARE = 0.02;
+const MARK_HEIGHT = { nan: 0.04, inf: 0.96 };
+
+/**
+ * @param {object} frame the page's frame, with "@token" colours
+ * @param {object} series loss, grad_norm, proof, baseline: column arrays
+ * @param {{onset: number|null, log: boolean, range: [number, number]|null}} options range is the reader's zoom
+ */
+export function fillLoss(frame, series, { onset, log = false, range = null }) {
+  const figure = structuredClone(frame);
+  const { layout } = figure;
+  const read = {};
+  for (const name of ['loss', 'grad_norm', 'proof', 'baseline']) read[name] = readBins(series[name]);
+  for (const trace of figure.data) {
+    const [name, part] = trace.meta;
+    Object.assign(trace, fillTrace(read[name], part));
+  }
+  const steps = ['loss', 'grad_norm', 'proof'].flatMap((name) => read[name].rows.map((row) => row.step));
+  const first = steps.length ? steps.reduce((a, b) => Math.min(a, b)) : 0;
+  const last = steps.length ? steps.reduce((a, b) => Math.max(a, b)) : 1;
+  const all = [first, last + Math.max((last - first) * RIGHT_SPACE_SHARE, 1)];
+  const shown = range ?? all;
+  layout.xaxis.range = [...shown];
+  setRange(layout.yaxis, span([read.loss, read.baseline], log), log);
+  setRange(layout.yaxis2, span([read.grad_norm]), false);
+  if (layout.yaxis3) setRange(layout.yaxis3, span([read.proof]), false);
+  for (const shape of layout.shapes) if (shape.name === 'after-onset') shape.x1 = Math.max(all[1], shape.x0);
+  layout.shapes.push(...stretches(read));
+  if (onset != null && shown[0] <= onset && onset <= shown[1]) layout.annotations.push(onsetLabel(onset, shown));
+  const outside = span([read.loss], log);
+  if (outside && (outside.above || outside.below)) layout.annotations.push(outsideLabel(outside));
+  return figure;
+}
+
+function fillTrace(bins, part) {
+  if (part === 'line') return line(bins);
+  if (part === 'band') return band(bins);
+  return part === 'single' ? isolated(bins) : marks(bins, part, MARK_HEIGHT[part]);
+}
+
+function setRange(axis, found, log) {
+  axis.type = log ? 'log' : 'linear';
+  if (!found) axis.range = [0, 1];
+  else if (log) axis.range = [Math.log10(Math.max(found.low, found.smallest / 1.1)), Math.log10(found.high)];
+  else axis.range = [found.low, found.high];
+}
+
+function stretches(read) {
+  const shapes = [];
+  for (const [name, axis] of [['loss', 'y'], ['grad_norm', 'y2']]) {
+    for (const [from, to] of nonfiniteStretches(read[name])) {
+      shapes.push(rect(from, to, `${axis} domain`, '@nan-band', 'nonfinite'));
+    }
+  }
+  for (const [from, to] of missingStretches(read.loss)) shapes.push(rect(from, to, 'paper', '@gap-band', 'missing'));
+  return shapes;
+}
+
+const rect = (x0, x1, yref, fillcolor, name) => ({
+  type: 'rect', xref: 'x', yref, x0, x1, y0: 0, y1: 1, fillcolor, line: { width: 0 }, layer: 'below', name,
+});
+
+function onsetLabel(onset, shown) {
+  const right = onset > (shown[0] + shown[1]) / 2;
+  return {
+    text: `<b>Onset ${stepText(onset)}</b>`,
+    x: onset,
+    xref: 'x',
+    xanchor: right ? 'right' : 'left',
+    xshift: right ? 4 : -4,
+    y: 1,
+    yref: 'paper',
+    yanchor: 'bottom',
+    showarrow: false,
+    font: { size: 12, color: '@crit' },
+  };
+}
+
+function outsideLabel(found) {
+  const parts = [];
+  if (found.above) parts.push(`${found.above} above, max ${numberText(found.largest)}`);
+  if (found.below) parts.push(`${found.below} below, min ${numberText(found.smallest)}`);
+  return {
+    text: `Not shown: ${parts.join('; ')}`,
+    x: 1,
+    xref: 'paper',
+    xanchor: 'right',
+    y: 1,
+    yref: 'paper',
+    yanchor: 'top',
+    showarrow: false,
+    font: { size: 11, color: '@text-3' },
+    name: 'outside',
+  };
+}
