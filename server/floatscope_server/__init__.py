@@ -1,0 +1,1 @@
+"""The server: HTTP, storage, live diagnosis, alerts and notifications."""

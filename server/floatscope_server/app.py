@@ -1,0 +1,167 @@
+"""The composition root: everything is made here and nowhere else."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+
+import anyio
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.responses import Response
+
+from floatscope_dashboards.pages import Pages
+from floatscope_diagnostics.engine import Engine
+from floatscope_server import migrate
+from floatscope_server.access import open_access
+from floatscope_server.answers import ProblemAnswer
+from floatscope_server.background import Refresher, StallWatch
+from floatscope_server.database import Database
+from floatscope_server.diagnosis import Diagnosis, Engines
+from floatscope_server.errors import Problem
+from floatscope_server.events import Events
+from floatscope_server.gate import CarefulHeaders, Gate
+from floatscope_server.ingest import Ingest
+from floatscope_server.lifecycle import Lifecycle
+from floatscope_server.locks import RunLocks
+from floatscope_server.notify.environment import offer_environment_channel
+from floatscope_server.notify.messages import Messages
+from floatscope_server.notify.sender import Post, Sender, poster
+from floatscope_server.outcome import Outcome
+from floatscope_server.routes import batches, fields, health, runs
+from floatscope_server.services import Services
+from floatscope_server.settings import Settings
+from floatscope_server.store.tensor_tables import TensorTables
+
+API = "/api/v1"
+INGEST_SLOTS = 6  # each may hold a body of 32 MiB and what it unpacks to
+
+_log = logging.getLogger(__name__)
+
+
+def create_app(
+    settings: Settings,
+    *,
+    database: Database | None = None,
+    engines: Engines = Engine,
+    post: Post | None = None,
+) -> FastAPI:
+    """The application over the database of the settings, which is brought to the current schema.
+
+    engines and post are arguments so that tests can use stand-ins; database lets a caller share one it has opened.
+    """
+    if database is None:
+        database = Database(settings.database, synchronous=settings.sqlite_synchronous)
+        migrate.upgrade(database)
+    events = Events()
+    tensor_tables = TensorTables()
+    locks = RunLocks()
+    messages = Messages(public_url=settings.public_url)
+    env_url = None if settings.slack_webhook_url is None else settings.slack_webhook_url.get_secret_value()
+    sender = Sender(
+        database=database,
+        post=post or poster(allow_private=settings.allow_private_webhooks),
+        env_url=env_url,
+    )
+    diagnosis = Diagnosis(engines=engines, tensor_tables=tensor_tables, enabled=settings.diagnose)
+    outcome = Outcome(messages=messages, events=events, woken=sender.wake)
+    refresher = Refresher(database=database)
+    lifecycle = Lifecycle(
+        database=database,
+        diagnosis=diagnosis,
+        outcome=outcome,
+        locks=locks,
+        events=events,
+        refresh_later=refresher.refresh,
+    )
+    ingest = Ingest(
+        database=database,
+        tensor_tables=tensor_tables,
+        diagnosis=diagnosis,
+        outcome=outcome,
+        locks=locks,
+        events=events,
+        baseline_grew=refresher.baseline_grew,
+    )
+    stalls = StallWatch(database=database, events=events)
+    token = None if settings.token is None else settings.token.get_secret_value()
+    access = open_access(database, environment_token=token, port=settings.port)
+    offer_environment_channel(database, is_set=env_url is not None, now=time.time())
+    services = Services(
+        settings=settings,
+        version=version("floatscope"),
+        database=database,
+        access=access,
+        events=events,
+        tensor_tables=tensor_tables,
+        ingest=ingest,
+        lifecycle=lifecycle,
+        messages=messages,
+        sender=sender,
+        pages=Pages(),
+        ingest_slots=anyio.CapacityLimiter(INGEST_SLOTS),
+    )
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        events.attach(asyncio.get_running_loop())
+        sender.start()
+        refresher.start(lifecycle)
+        stalls.start()
+        yield
+        for worker in (stalls, refresher, sender):
+            await anyio.to_thread.run_sync(worker.stop)
+        database.close()
+
+    app = FastAPI(
+        title="floatscope",
+        version=services.version,
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lifespan,
+        middleware=[
+            Middleware(CarefulHeaders),
+            Middleware(Gate, access=access, public_url=settings.public_url),
+        ],
+    )
+    app.state.services = services
+    app.include_router(health.router)
+    for module in (runs, batches):
+        app.include_router(module.router, prefix=API)
+    _answer_errors(app)
+    return app
+
+
+def _answer_errors(app: FastAPI) -> None:
+    """Errors in one shape. Whatever is not foreseen is logged whole and told in general."""
+
+    @app.exception_handler(Problem)
+    async def on_problem(_request: Request, error: Problem) -> Response:
+        return ProblemAnswer(error)
+
+    @app.exception_handler(RequestValidationError)
+    async def on_invalid(_request: Request, error: RequestValidationError) -> Response:
+        return ProblemAnswer(fields.refused(list(error.errors())))
+
+    @app.exception_handler(HTTPException)
+    async def on_http(request: Request, error: HTTPException) -> Response:
+        detail = f"{request.method} {request.url.path}: {error.detail}"
+        return ProblemAnswer(Problem(error.status_code, str(error.detail), detail), headers=error.headers)
+
+    @app.exception_handler(Exception)
+    async def on_fault(request: Request, _error: Exception) -> Response:
+        _log.error("%s %s failed", request.method, request.url.path)
+        return ProblemAnswer(
+            Problem(
+                500,
+                "Server fault",
+                "the server failed on this request; its log says why",
+                hint="please report it",
+            )
+        )

@@ -1,0 +1,138 @@
+"""Work beside requests: comparing runs with baselines that grew, and marking runs that fell silent."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from floatscope_server.database import Database
+from floatscope_server.errors import RunNotFound
+from floatscope_server.events import Events
+from floatscope_server.lifecycle import Lifecycle
+from floatscope_server.store import runs
+
+GATHER_S = (
+    1.0  # waits this long for more news of a baseline, so that a fast one does not cost a judgement per batch
+)
+LOOK_S = 5.0
+STALL_PACES = 10.0  # silent for this many usual intervals between batches
+STALL_LEAST_S = 60.0  # and at least this long: a checkpoint or an evaluation is not a stall
+STALL_UNKNOWN_S = 600.0  # before a pace is known: compilation and loading may take minutes
+
+_log = logging.getLogger(__name__)
+
+
+class Refresher:
+    """One thread that brings verdicts up to date with their baselines. It forgets nothing: what is behind is in the database."""
+
+    def __init__(self, *, database: Database) -> None:
+        self._database = database
+        self._lifecycle: Lifecycle | None = None
+        self._guard = threading.Lock()
+        self._woken = threading.Event()
+        self._stopping = False
+        self._runs: set[str] = set()
+        self._baselines: set[str] = set()
+        self._thread = threading.Thread(target=self._run, name="floatscope-refresher", daemon=True)
+
+    def start(self, lifecycle: Lifecycle) -> None:
+        self._lifecycle = lifecycle
+        with self._database.read() as c:
+            self._runs.update(runs.behind_baseline(c))
+        self._woken.set()
+        self._thread.start()
+
+    def stop(self, *, timeout: float = 15.0) -> None:
+        self._stopping = True
+        self._woken.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout)
+
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def baseline_grew(self, run_id: str) -> None:
+        """Some run may be compared with this one; asked of every batch, so it only notes it."""
+        with self._guard:
+            self._baselines.add(run_id)
+        self._woken.set()
+
+    def refresh(self, run_id: str) -> None:
+        with self._guard:
+            self._runs.add(run_id)
+        self._woken.set()
+
+    def _run(self) -> None:
+        while not self._stopping:
+            self._woken.wait()
+            time.sleep(0.0 if self._stopping else GATHER_S)
+            self._woken.clear()
+            with self._guard:
+                wanted, self._runs = self._runs, set()
+                grown, self._baselines = self._baselines, set()
+            try:
+                with self._database.read() as c:
+                    for baseline in grown:
+                        wanted |= {run.run_id for run in runs.with_baseline(c, baseline)}
+                for run_id in sorted(wanted):
+                    if not self._stopping:
+                        self._refresh(run_id)
+            except (
+                Exception
+            ):  # the database may be away; what is behind is found again at the next batch or start
+                _log.exception("comparing runs with their baselines failed")
+
+    def _refresh(self, run_id: str) -> None:
+        assert self._lifecycle is not None
+        try:
+            self._lifecycle.refresh(run_id)
+        except RunNotFound:
+            _log.info("run %s was deleted before it was compared with its baseline", run_id)
+
+
+class StallWatch:
+    """Marks a running run ``stalled`` when it has been silent for much longer than it usually is."""
+
+    def __init__(self, *, database: Database, events: Events, clock: Callable[[], float] = time.time) -> None:
+        self._database = database
+        self._events = events
+        self._clock = clock
+        self._since = clock()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="floatscope-stalls", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, *, timeout: float = 5.0) -> None:
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout)
+
+    def look(self) -> list[str]:
+        """Marks what is silent now and returns it. Time during which this server was down does not count as silence."""
+        now = self._clock()
+        with self._database.read() as c:
+            found = [
+                row for row in runs.silent(c) if now - max(row[2], self._since) > allowed_silence(row[3])
+            ]
+        for run, _run_id, _heard, _pace in found:
+            with self._database.write() as c:
+                runs.change(c, run, {"status": "stalled"})
+        for _run, run_id, _heard, _pace in found:
+            self._events.publish("run", run=run_id, status="stalled")
+        return [run_id for _run, run_id, _heard, _pace in found]
+
+    def _run(self) -> None:
+        while not self._stop.wait(LOOK_S):
+            try:
+                self.look()
+            except Exception:  # tried again in a few seconds
+                _log.exception("looking for silent runs failed")
+
+
+def allowed_silence(pace_s: float | None) -> float:
+    """Seconds a run may be silent before it counts as stalled."""
+    return STALL_UNKNOWN_S if pace_s is None else max(STALL_PACES * pace_s, STALL_LEAST_S)

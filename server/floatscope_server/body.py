@@ -1,0 +1,134 @@
+"""Reads a request's body within bounds: counted while it streams in, and again while it is unpacked."""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from dataclasses import dataclass
+
+import zstandard
+from starlette.requests import ClientDisconnect, Request
+
+from floatscope.protocol.names import MAX_BODY_BYTES, MAX_UNPACKED_BYTES
+from floatscope_server.errors import Problem, Refused
+
+MIB = 2**20
+ZSTD_CHUNK_BYTES = 1024  # a block of 4 bytes can stand for 128 KiB, so one call yields at most 32 MiB
+ZSTD_WINDOW_BYTES = 128 * MIB
+DRAIN_BYTES = 64 * MIB  # what is read and thrown away so that a client that is still sending sees the answer
+ENCODINGS = ("identity", "gzip", "zstd")
+
+
+@dataclass(frozen=True)
+class Body:
+    """A body as sent, unpacked. ``fault``: why it could not be unpacked; ``content`` is then empty.
+
+    digest: SHA-256 of the unpacked content (of the sent bytes if there is a fault), so that the same content counts as the
+    same bytes however it was compressed.
+    """
+
+    content: bytes
+    digest: bytes
+    fault: Problem | None = None
+
+
+async def read(request: Request, *, limit: int = MAX_BODY_BYTES) -> bytes:
+    """The body as sent. Raises Problem 413 as soon as it is known to be larger than the limit."""
+    claimed = request.headers.get("content-length", "")
+    if claimed.isdigit() and int(claimed) > limit:
+        raise too_large(f"{int(claimed):,} bytes", limit)
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async for chunk in request.stream():
+            size += len(chunk)
+            if size > limit:
+                raise too_large("more", limit)
+            parts.append(chunk)
+    except ClientDisconnect as error:
+        raise Problem(
+            400, "Request cut short", "the connection closed before the body was complete"
+        ) from error
+    return b"".join(parts)
+
+
+async def drain(request: Request) -> None:
+    """Reads on, within bounds, what a client still sends, unless it waits for leave (``Expect: 100-continue``)."""
+    if request.headers.get("expect", "").lower() == "100-continue":
+        return
+    left = DRAIN_BYTES
+    try:
+        async for chunk in request.stream():
+            left -= len(chunk)
+            if left < 0:
+                return
+    except (ClientDisconnect, RuntimeError):  # gone, or the stream was read to its end already
+        return
+
+
+def unpack(sent: bytes, encoding: str | None) -> Body:
+    """Undoes ``Content-Encoding``. Never holds more than 256 MiB, whatever the packed bytes claim."""
+    name = (encoding or "identity").strip().lower()
+    try:
+        if name == "identity":
+            content = sent
+        elif name in ("gzip", "x-gzip"):
+            content = _gunzip(sent)
+        elif name == "zstd":
+            content = _unzstd(sent)
+        else:
+            raise Refused("Content-Encoding", "one of " + ", ".join(ENCODINGS), name, status=415)
+    except Problem as fault:
+        return Body(b"", hashlib.sha256(sent).digest(), fault)
+    return Body(content, hashlib.sha256(content).digest())
+
+
+def too_large(got: str, limit: int, *, unpacked: bool = False) -> Problem:
+    what = "unpacked body" if unpacked else "body"
+    return Problem(
+        413,
+        "Request too large",
+        f"{what}: expected at most {limit // MIB} MiB, got {got}",
+        field="body",
+        expected=f"at most {limit // MIB} MiB" + (" unpacked" if unpacked else ""),
+        hint="send fewer steps in a batch",
+    )
+
+
+def _gunzip(sent: bytes) -> bytes:
+    reader = zlib.decompressobj(wbits=31)
+    try:
+        content = reader.decompress(sent, MAX_UNPACKED_BYTES + 1)
+    except zlib.error as error:
+        raise _broken("gzip", str(error)) from error
+    if len(content) > MAX_UNPACKED_BYTES:
+        raise too_large("more", MAX_UNPACKED_BYTES, unpacked=True)
+    if not reader.eof:
+        raise _broken("gzip", "the data ends in the middle")
+    if reader.unused_data:
+        raise _broken("gzip", f"{len(reader.unused_data)} bytes after the end")
+    return content
+
+
+def _unzstd(sent: bytes) -> bytes:
+    reader = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_BYTES).decompressobj()
+    parts: list[bytes] = []
+    size = 0
+    try:
+        for at in range(0, len(sent), ZSTD_CHUNK_BYTES):
+            part = reader.decompress(sent[at : at + ZSTD_CHUNK_BYTES])
+            size += len(part)
+            if size > MAX_UNPACKED_BYTES:
+                raise too_large("more", MAX_UNPACKED_BYTES, unpacked=True)
+            parts.append(part)
+            if reader.eof:
+                break
+    except zstandard.ZstdError as error:
+        raise _broken("zstd", str(error)) from error
+    if not reader.eof:
+        raise _broken("zstd", "the data ends in the middle")
+    return b"".join(parts)
+
+
+def _broken(name: str, why: str) -> Problem:
+    return Refused("body", f"{name} data, as Content-Encoding says", why)

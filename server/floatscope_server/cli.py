@@ -1,0 +1,173 @@
+"""``floatscope serve``: starts the server."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from sqlalchemy.exc import SQLAlchemyError
+
+from floatscope_server import migrate
+from floatscope_server.access import FirstToken, first_token
+from floatscope_server.app import create_app
+from floatscope_server.database import Database
+from floatscope_server.events import Events
+from floatscope_server.migrate import SchemaError
+from floatscope_server.notify.environment import check_environment_url
+from floatscope_server.notify.webhook import WebhookRefused
+from floatscope_server.settings import DEFAULT_PORT, Settings, SettingsError, load
+
+EXIT_USAGE = 2
+SHUTDOWN_S = 10  # requests under way get this long
+BACKLOG = 2048
+
+_EXAMPLES = """examples:
+  floatscope serve
+  floatscope serve --host 0.0.0.0 --port 8321 --data-dir /var/lib/floatscope
+  FLOATSCOPE_DATABASE_URL=postgresql://user:password@db/floatscope floatscope serve
+  FLOATSCOPE_SLACK_WEBHOOK_URL=https://hooks.slack.com/services/... floatscope serve
+
+Settings are FLOATSCOPE_* variables or keys of the same name, in lower case and without the prefix, in a TOML file.
+The first start makes a token, keeps it in <data-dir>/token and prints an address with it."""
+
+
+class CannotStart(Exception):
+    """Something outside the program is in the way; the message says what and what to do."""
+
+
+class _Server(uvicorn.Server):
+    """Ends live event streams before it waits for requests to end; they would never end by themselves."""
+
+    def __init__(self, config: uvicorn.Config, events: Events) -> None:
+        super().__init__(config)
+        self._events = events
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._events.close()
+        await super().shutdown(sockets)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs the server until it is told to stop. Returns 0, or 2 if it cannot start as asked."""
+    args = _parser().parse_args(list(argv))
+    try:
+        settings = load(_overrides(args), config=args.config)
+        return serve(settings)
+    except (SettingsError, CannotStart, SchemaError, WebhookRefused) as error:
+        print(f"floatscope serve: {error}", file=sys.stderr)
+        return EXIT_USAGE
+
+
+def serve(settings: Settings) -> int:
+    """Opens everything, says where it is, and serves. Raises CannotStart and what its parts raise."""
+    logging.basicConfig(
+        level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    logging.getLogger("alembic").setLevel("WARNING")
+    if settings.slack_webhook_url is not None:
+        url = settings.slack_webhook_url.get_secret_value()
+        check_environment_url(url, allow_private=settings.allow_private_webhooks)
+    _prepare_data_dir(settings.data_dir)
+    listener = _listen(settings.host, settings.port)
+    with listener:
+        database = _open_database(settings)
+        has_token = settings.token is not None
+        first = first_token(database, data_dir=settings.data_dir, from_environment=has_token, now=time.time())
+        app = create_app(settings, database=database)
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,  # addresses may hold a token
+            server_header=False,
+            timeout_graceful_shutdown=SHUTDOWN_S,
+            lifespan="on",
+        )
+        _greet(settings, first)
+        _Server(config, app.state.services.events).run(sockets=[listener])
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="floatscope serve",
+        description="Starts the server: ingest, live diagnosis, dashboard, alerts.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--host", help="address to listen on (default 127.0.0.1)")
+    parser.add_argument("--port", type=int, help=f"port to listen on (default {DEFAULT_PORT})")
+    parser.add_argument("--data-dir", type=Path, help="where data is kept (default ./floatscope-data)")
+    parser.add_argument("--config", type=Path, help="a TOML file with settings")
+    return parser
+
+
+def _overrides(args: argparse.Namespace) -> dict[str, Any]:
+    given = {"host": args.host, "port": args.port, "data_dir": args.data_dir}
+    return {key: value for key, value in given.items() if value is not None}
+
+
+def _prepare_data_dir(path: Path) -> None:
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        probe = path / f".probe-{os.getpid()}"
+        probe.write_bytes(b"")
+        probe.unlink()
+    except OSError as error:
+        raise CannotStart(
+            f"the data directory {path} cannot be written ({error.strerror or error}); "
+            "choose another one with --data-dir or FLOATSCOPE_DATA_DIR"
+        ) from error
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, proto, _name, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, proto)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(BACKLOG)
+        except OSError:
+            listener.close()
+            raise
+    except OSError as error:
+        raise CannotStart(
+            f"cannot listen on {host}:{port} ({error.strerror or error}); is another server running there? "
+            "Choose another port with --port or FLOATSCOPE_PORT"
+        ) from error
+    return listener
+
+
+def _open_database(settings: Settings) -> Database:
+    try:
+        database = Database(settings.database, synchronous=settings.sqlite_synchronous)
+        migrate.upgrade(database)
+    except (SQLAlchemyError, ValueError) as error:
+        what = "FLOATSCOPE_DATABASE_URL" if settings.database_url is not None else str(settings.data_dir)
+        reason = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
+        raise CannotStart(f"the database of {what} cannot be opened: {reason}") from error
+    return database
+
+
+def _greet(settings: Settings, first: FirstToken) -> None:
+    lines = [f"floatscope is serving at {settings.public_url}"]
+    if first.token is not None:
+        lines.append(f"Open   {settings.public_url}/?token={first.token}")
+        lines.append(f"The token is kept in {first.path}; agents send it as FLOATSCOPE_TOKEN.")
+    elif first.from_environment:
+        lines.append("The token is the one in FLOATSCOPE_TOKEN.")
+    elif first.path.is_file():
+        lines.append(f"The token is in {first.path}.")
+    else:
+        lines.append("The token was made on another start; if it is lost, set FLOATSCOPE_TOKEN to come in.")
+    print("\n".join(lines), flush=True)

@@ -1,0 +1,97 @@
+"""The database: SQLite (WAL) or PostgreSQL by the same SQLAlchemy Core code, with explicit read and write transactions."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import Connection, Table, create_engine, event, text
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import Engine, make_url
+
+BUSY_TIMEOUT_MS = 30_000  # another process, such as a backup, may hold SQLite's write lock for seconds
+POOL_SIZE = 10
+POOL_OVERFLOW = (
+    40  # threads of the request pool (40) plus background workers each hold at most one connection
+)
+WAL_PAGES = 2_000  # checkpoint after about 8 MB of log
+CACHE_KIB = 65_536
+_WRITE = "floatscope_write"
+
+
+class Database:
+    """Connections to one database. ``read()`` sees one consistent state; ``write()`` commits all or nothing."""
+
+    def __init__(self, url: str, *, synchronous: str = "FULL") -> None:
+        parsed = make_url(url)
+        self.dialect = parsed.get_backend_name()
+        if self.dialect not in ("sqlite", "postgresql"):
+            raise ValueError(f"database {self.dialect!r} is not supported; expected sqlite or postgresql")
+        self.engine: Engine = create_engine(
+            parsed,
+            pool_size=POOL_SIZE,
+            max_overflow=POOL_OVERFLOW,
+            pool_pre_ping=self.dialect == "postgresql",
+        )
+        self._writers = threading.Lock()
+        if self.dialect == "sqlite":
+            _prepare_sqlite(self.engine, synchronous=synchronous)
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        with self.engine.connect() as connection, connection.begin():
+            yield connection
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        """A write transaction. On SQLite writers queue here, since its own waiting polls and is unfair."""
+        if self.dialect != "sqlite":
+            with self.engine.begin() as connection:
+                yield connection
+            return
+        with self._writers, self.engine.connect() as connection:
+            marked = connection.execution_options(**{_WRITE: True})
+            with marked.begin():
+                yield marked
+
+    def ping(self) -> None:
+        """Raises if the database does not answer."""
+        with self.read() as connection:
+            connection.execute(text("select 1"))
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+
+def upsert(connection: Connection, table: Table) -> Any:
+    """An INSERT that knows ``on_conflict_do_nothing`` and ``on_conflict_do_update`` on either database.
+
+    Whether a row was inserted is told by ``.returning(key)`` and ``first() is None``: psycopg's rowcount is -1 in both cases.
+    """
+    return sqlite.insert(table) if connection.dialect.name == "sqlite" else postgresql.insert(table)
+
+
+def _prepare_sqlite(engine: Engine, *, synchronous: str) -> None:
+    """The driver's own transaction handling starts writes late and never for SELECT; so BEGIN is sent from here."""
+
+    @event.listens_for(engine, "connect")
+    def on_connect(raw: Any, _record: object) -> None:
+        raw.isolation_level = None
+        cursor = raw.cursor()
+        for pragma in (
+            f"busy_timeout={BUSY_TIMEOUT_MS}",
+            "journal_mode=wal",
+            f"synchronous={synchronous}",
+            "foreign_keys=on",
+            f"wal_autocheckpoint={WAL_PAGES}",
+            f"cache_size=-{CACHE_KIB}",
+        ):
+            cursor.execute(f"pragma {pragma}")
+        cursor.close()
+
+    @event.listens_for(engine, "begin")
+    def on_begin(connection: Connection) -> None:
+        write = connection.get_execution_options().get(_WRITE, False)
+        connection.exec_driver_sql("begin immediate" if write else "begin")

@@ -1,0 +1,70 @@
+"""Statistics that follow from stored ones: ``sat`` = amax * scale / format_max and ``headroom_log2`` = -log2(sat)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from floatscope.protocol.batch import Batch, Bool, Float32
+from floatscope.protocol.formats import FORMATS
+
+SAT, HEADROOM = "sat", "headroom_log2"
+DERIVED = (SAT, HEADROOM)
+
+
+def needs(stat: str, stored: Sequence[str]) -> tuple[str, ...]:
+    """The stored statistics that ``stat`` is read from, given those the run has; empty if it cannot be had."""
+    if stat in stored:
+        return (stat,)
+    if stat == HEADROOM and SAT in stored:
+        return (SAT,)
+    if stat in DERIVED and "amax" in stored and "scale" in stored:
+        return ("amax", "scale")
+    return ()
+
+
+def format_max(names: Sequence[str], tensors: Mapping[str, Mapping[str, Any]]) -> Float32:
+    """Largest finite value of each tensor's format, float32 [S]; NaN where the format is not known or takes no scale."""
+    known = (FORMATS.get(tensors.get(name, {}).get("format", "")) for name in names)
+    return np.array([f.max_finite if f is not None and f.is_scaled else np.nan for f in known], np.float32)
+
+
+def derive(batch: Batch, stat: str, tensors: Mapping[str, Mapping[str, Any]]) -> tuple[Float32, Bool]:
+    """Values float32 [D, S] and presence [D, S] of a stored or derived statistic of the batch."""
+    return combine(
+        stat,
+        {name: batch.stat(name) for name in needs(stat, tuple(batch.stats))},
+        batch.tensor_names,
+        tensors,
+    ) or (batch.stat(stat))
+
+
+def combine(
+    stat: str,
+    parts: Mapping[str, tuple[Float32, Bool]],
+    names: Sequence[str],
+    tensors: Mapping[str, Mapping[str, Any]],
+) -> tuple[Float32, Bool] | None:
+    """The statistic from the stored ones of ``needs``; None without them.
+
+    Where amax is 0 there is no headroom to speak of (log2 of 0), so it is missing there, while ``sat`` is 0.
+    """
+    if stat in parts:
+        return parts[stat]
+    if SAT in parts:
+        sat, present = parts[SAT]
+    elif "amax" in parts and "scale" in parts:
+        (amax, has_amax), (scale, has_scale) = parts["amax"], parts["scale"]
+        limit = format_max(names, tensors)
+        with np.errstate(over="ignore", invalid="ignore"):
+            sat = amax * scale / limit
+        present = has_amax & has_scale & ~np.isnan(limit)
+        if stat == SAT:
+            return sat, present
+    else:
+        return None
+    with np.errstate(divide="ignore", invalid="ignore"):
+        headroom = -np.log2(sat)
+    return headroom, present & (sat != 0)

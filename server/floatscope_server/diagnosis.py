@@ -1,0 +1,242 @@
+"""Live diagnosis: one engine per run, brought back after a restart from its saved state and the batches after it.
+
+The engine gives the same findings under any chunking, so "saved state, then the stored batches in the order in which they
+arrived" is exactly the engine that was running. Whatever is not a batch (a new description, the end of a run) is rare and
+saves the state at once, so a replay never has to repeat it. See docs/decisions/0010.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from sqlalchemy import Connection
+
+from floatscope.protocol.batch import Batch, Float64, Int64
+from floatscope.protocol.runinfo import RunInfo
+from floatscope_server.store import batches, blocks, runs, verdicts
+from floatscope_server.store.runs import RunRecord
+from floatscope_server.store.tensor_tables import TensorTables
+from floatscope_server.store.verdicts import SavedEngine
+
+SNAPSHOT_STEPS = 512  # a restart replays at most this many steps of a run, about a second of work
+LIVE_ENGINES = 128  # engines kept in memory; one that is pushed out is restored when its run sends again
+FAILURES_BEFORE_OFF = (
+    5  # after that many batches that the engine failed on, it is left alone until the next start
+)
+
+_log = logging.getLogger(__name__)
+
+
+class Verdict(Protocol):
+    def to_json(self) -> dict[str, Any]: ...
+
+
+class LiveEngine(Protocol):
+    """What the server needs of ``floatscope_diagnostics.engine.Engine``."""
+
+    def feed(self, batch: Batch, rank: int = ..., segment: int | None = ...) -> None: ...
+    def feed_baseline(self, step: Int64, loss: Float64, data_id: Float64 | None = ...) -> None: ...
+    def update_run(self, run: RunInfo) -> None: ...
+    def finish(self, status: str | None = ..., reason: str | None = ...) -> None: ...
+    def verdict(self, *, live: bool = ...) -> Verdict: ...
+    def state(self) -> bytes: ...
+
+
+class Engines(Protocol):
+    """Makes engines: the class ``Engine`` itself, or a stand-in in tests."""
+
+    def __call__(self, run: RunInfo, *, run_key: str | None = ...) -> LiveEngine: ...
+    def restore(self, run: RunInfo, state: bytes) -> LiveEngine: ...
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What the engine says after an event. ``verdict`` is None if it was not asked or failed; ``error`` says why.
+
+    saved: the engine's state, when it is time to store it, in the same transaction as what it was fed.
+    """
+
+    verdict: dict[str, Any] | None
+    judged: bool
+    error: str | None = None
+    baseline_arrivals: int | None = None
+    saved: SavedEngine | None = None
+
+
+@dataclass
+class _Live:
+    engine: LiveEngine
+    version: int
+    revision: int
+    arrivals: int
+    baseline_arrivals: int
+    unsaved_steps: int
+
+
+class Diagnosis:
+    """Engines of the runs that are live.
+
+    The caller holds the run's lock, stores the judgement with the run's version raised by one, and calls ``forget`` if that
+    commit failed.
+    """
+
+    def __init__(self, *, engines: Engines, tensor_tables: TensorTables, enabled: bool = True) -> None:
+        self._engines = engines
+        self._tensor_tables = tensor_tables
+        self._enabled = enabled
+        self._lock = threading.Lock()
+        self._live: OrderedDict[int, _Live] = OrderedDict()
+        self._failures: dict[int, int] = {}
+
+    def feed(self, c: Connection, run: RunRecord, *, batch: Batch, rank: int, segment: int) -> Judgement:
+        """Judges a batch that is about to be stored as the run's next arrival."""
+
+        def step(live: _Live) -> bool:
+            live.engine.feed(batch, rank=rank, segment=segment)
+            live.arrivals += 1
+            live.unsaved_steps += len(batch)
+            return live.unsaved_steps >= SNAPSHOT_STEPS
+
+        return self._judge(c, run, step)
+
+    def refresh(self, c: Connection, run: RunRecord) -> Judgement:
+        """Feeds what the baseline sent meanwhile, after a rebuild if the saved engine no longer fits the run."""
+        return self._judge(c, run, lambda live: live.unsaved_steps >= SNAPSHOT_STEPS)
+
+    def update(self, c: Connection, run: RunRecord, described: RunInfo) -> Judgement:
+        """Tells the engine a new description of the run."""
+
+        def step(live: _Live) -> bool:
+            live.engine.update_run(described)
+            return True
+
+        return self._judge(c, run, step, live=True if described.status == "running" else None)
+
+    def finish(self, c: Connection, run: RunRecord, *, status: str, reason: str | None) -> Judgement:
+        """Tells the engine how the run ended."""
+
+        def step(live: _Live) -> bool:
+            live.engine.finish(status, reason)
+            return True
+
+        return self._judge(c, run, step, live=False)
+
+    def forget(self, run: int) -> None:
+        """Drops the engine in memory; the next event restores it from what is stored."""
+        with self._lock:
+            self._live.pop(run, None)
+
+    def first_verdict(self, run_id: str, described: RunInfo) -> dict[str, Any]:
+        """The verdict over a run that has sent nothing."""
+        return _on_server(self._engines(described, run_key=run_id).verdict(live=True).to_json())
+
+    def _judge(
+        self, c: Connection, run: RunRecord, step: Callable[[_Live], bool], *, live: bool | None = None
+    ) -> Judgement:
+        """``live``: whether the run goes on, so that a finding that recovered no longer counts for its status."""
+        if not self._enabled:
+            return Judgement(None, judged=False)
+        if self._failures.get(run.id, 0) >= FAILURES_BEFORE_OFF:
+            return Judgement(
+                None,
+                judged=False,
+                error=f"{run.diagnosis_error}; diagnosis of this run is off until the server starts again",
+            )
+        try:
+            ready = self._ready(c, run)
+            save = step(ready)
+            self._feed_baseline(c, ready, run)
+            ready.version = run.version + 1
+            goes_on = run.status not in runs.ENDED if live is None else live
+            body = _on_server(ready.engine.verdict(live=goes_on).to_json())
+            saved = None
+            if save:
+                saved = SavedEngine(
+                    ready.revision, ready.arrivals, ready.baseline_arrivals, ready.engine.state()
+                )
+                ready.unsaved_steps = 0
+            return Judgement(body, judged=True, baseline_arrivals=ready.baseline_arrivals, saved=saved)
+        except (
+            Exception
+        ) as error:  # a fault of the diagnosis must not cost a batch: it is stored, and the fault is shown
+            self.forget(run.id)
+            self._failures[run.id] = self._failures.get(run.id, 0) + 1
+            _log.exception("diagnosis of run %s failed; its batches are stored all the same", run.run_id)
+            return Judgement(None, judged=False, error=f"{type(error).__name__}: {error}"[:1000])
+
+    def _ready(self, c: Connection, run: RunRecord) -> _Live:
+        """The run's engine as it stands after all that is stored."""
+        with self._lock:
+            live = self._live.get(run.id)
+            if live is not None:
+                self._live.move_to_end(run.id)
+        if live is None or live.version != run.version or live.revision != run.revision:
+            live = self._bring_back(c, run)
+            with self._lock:
+                self._live[run.id] = live
+                while len(self._live) > LIVE_ENGINES:
+                    self._live.popitem(last=False)
+        return live
+
+    def _bring_back(self, c: Connection, run: RunRecord) -> _Live:
+        described = runs.info(c, run.id)
+        saved = verdicts.engine(c, run.id)
+        if saved is not None and saved.revision == run.revision and saved.arrivals <= run.arrivals:
+            try:
+                engine = self._engines.restore(described, saved.state)
+            except Exception:  # a state of an older version; the batches hold all it knew
+                _log.warning(
+                    "the saved diagnosis of run %s does not fit this version: judging it anew", run.run_id
+                )
+            else:
+                live = _Live(engine, run.version, run.revision, saved.arrivals, saved.baseline_arrivals, 0)
+                self._replay(c, run, live)
+                return live
+        live = _Live(self._engines(described, run_key=run.run_id), run.version, run.revision, 0, 0, 0)
+        self._replay(c, run, live)
+        if run.status in runs.ENDED:
+            live.engine.finish(run.status, run.reason)
+        return live
+
+    def _replay(self, c: Connection, run: RunRecord, live: _Live) -> None:
+        stats = batches.stat_names(c, run.id)
+        for key in batches.keys(c, run.id, after_arrival=live.arrivals):
+            if key.arrival > run.arrivals:
+                break
+            if key.judged:
+                batch = batches.load(c, run.id, key, tensor_tables=self._tensor_tables, stats=stats)
+                live.engine.feed(batch, rank=key.rank, segment=key.segment)
+                live.unsaved_steps += len(batch)
+            live.arrivals = key.arrival
+
+    def _feed_baseline(self, c: Connection, live: _Live, run: RunRecord) -> None:
+        """Feeds the loss of the baseline's batches that the engine has not seen."""
+        baseline = None if run.baseline is None else runs.find(c, run.baseline)
+        if baseline is None or live.baseline_arrivals >= baseline.arrivals:
+            return
+        ranks = runs.series(c, baseline.id).get((blocks.SCALARS, "loss"), ())
+        if ranks:
+            for key in batches.keys(c, baseline.id, rank=ranks[0], after_arrival=live.baseline_arrivals):
+                if not key.lost and key.arrival <= baseline.arrivals:
+                    self._feed_losses(c, live, baseline.id, key)
+        live.baseline_arrivals = baseline.arrivals
+
+    def _feed_losses(self, c: Connection, live: _Live, baseline: int, key: batches.BatchKey) -> None:
+        batch = blocks.read(c, baseline, key.rank, key.seq, stats=(), tensor_names=())
+        loss, present = batch.scalar("loss")
+        ids, has_ids = batch.scalar("data_id")
+        data_id = np.where(has_ids, ids, np.nan)[present] if has_ids.any() else None
+        if present.any():
+            live.engine.feed_baseline(batch.step[present], loss[present], data_id)
+
+
+def _on_server(body: dict[str, Any]) -> dict[str, Any]:
+    """On a server a verdict's source is the server, not a file."""
+    source = {**body.get("source", {}), "path": None, "format": "floatscope"}
+    return {**body, "source": source}

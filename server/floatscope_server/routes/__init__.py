@@ -1,0 +1,1 @@
+"""One module per resource: HTTP in, a call, HTTP out."""

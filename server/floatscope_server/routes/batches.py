@@ -1,0 +1,51 @@
+"""Batches: the way in for steps."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import anyio.to_thread
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from floatscope_server import body
+from floatscope_server.answers import Json, ProblemAnswer
+from floatscope_server.errors import Problem
+from floatscope_server.ingest import CONTENT_TYPES, Receipt
+from floatscope_server.routes.fields import Rank, RunId, Seq
+from floatscope_server.services import Services, Use
+
+router = APIRouter(tags=["batches"])
+
+_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            CONTENT_TYPES[0]: {"schema": {"type": "object", "properties": {"steps": {"type": "array"}}}},
+            CONTENT_TYPES[1]: {"schema": {"type": "string", "format": "binary"}},
+        },
+    }
+}
+
+
+@router.put("/runs/{run_id}/ranks/{rank}/batches/{seq}", openapi_extra=_BODY, response_class=Json)
+async def put_batch(request: Request, run_id: RunId, rank: Rank, seq: Seq, services: Use) -> Response:
+    """Stores steps exactly once. The same seq with the same content may be sent any number of times."""
+    try:
+        await anyio.to_thread.run_sync(services.ingest.check_run, run_id)
+        sent = await body.read(request)
+    except Problem as problem:
+        await body.drain(request)
+        return ProblemAnswer(problem)
+    store = partial(_store, services, run_id, rank, seq, sent, request)
+    receipt = await anyio.to_thread.run_sync(store, limiter=services.ingest_slots)
+    return Json(
+        {"expected_seq": receipt.expected_seq, "segment": receipt.segment, "settings": receipt.settings}
+    )
+
+
+def _store(services: Services, run_id: str, rank: int, seq: int, sent: bytes, request: Request) -> Receipt:
+    unpacked = body.unpack(sent, request.headers.get("content-encoding"))
+    content_type = request.headers.get("content-type", "")
+    return services.ingest.put(run_id, rank=rank, seq=seq, content_type=content_type, body=unpacked)

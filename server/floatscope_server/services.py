@@ -1,0 +1,46 @@
+"""What routes work with. Made once by ``app.create_app`` and handed to every route; there are no globals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, cast
+
+import anyio
+from fastapi import Depends, Request
+
+from floatscope_dashboards.pages import Pages
+from floatscope_server.access import Access
+from floatscope_server.database import Database
+from floatscope_server.events import Events
+from floatscope_server.ingest import Ingest
+from floatscope_server.lifecycle import Lifecycle
+from floatscope_server.notify.messages import Messages
+from floatscope_server.notify.sender import Sender
+from floatscope_server.settings import Settings
+from floatscope_server.store.tensor_tables import TensorTables
+
+
+@dataclass(frozen=True)
+class Services:
+    """Everything behind the routes. ``ingest_slots`` bounds how many batches are unpacked and stored at once."""
+
+    settings: Settings
+    version: str
+    database: Database
+    access: Access
+    events: Events
+    tensor_tables: TensorTables
+    ingest: Ingest
+    lifecycle: Lifecycle
+    messages: Messages
+    sender: Sender
+    pages: Pages
+    ingest_slots: anyio.CapacityLimiter
+
+
+def _services(request: Request) -> Services:
+    return cast(Services, request.app.state.services)
+
+
+Use = Annotated[Services, Depends(_services)]
+"""A route's access to the services."""

@@ -1,0 +1,126 @@
+"""Every setting of the server: default, unit, meaning. Read from arguments, ``FLOATSCOPE_*`` variables or a TOML file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+DEFAULT_PORT = 8321
+
+
+class SettingsError(ValueError):
+    """A setting is wrong; the message names it, says what was expected and where it came from."""
+
+
+class Settings(BaseSettings):
+    """What ``floatscope serve`` works with. Arguments win over ``FLOATSCOPE_*`` variables, those over the TOML file."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="FLOATSCOPE_", env_ignore_empty=True, extra="forbid", frozen=True
+    )
+
+    host: str = "127.0.0.1"
+    """Address to listen on; 0.0.0.0 for all."""
+    port: int = Field(default=DEFAULT_PORT, ge=1, le=65535)
+    data_dir: Path = Path("floatscope-data")
+    """Where the embedded database and the first token are kept."""
+    database_url: SecretStr | None = None
+    """``postgresql://user:password@host/database``; without it SQLite in ``data_dir``. May hold a password."""
+    token: SecretStr | None = None
+    """An admin token for the life of the process; never stored."""
+    url: str | None = None
+    """Public address of the server, used in links; without it ``http://host:port``."""
+    slack_webhook_url: SecretStr | None = None
+    """One Slack channel without a click."""
+    allow_private_webhooks: bool = False
+    """Whether a webhook may point at a loopback or private address."""
+    sqlite_synchronous: Literal["FULL", "NORMAL"] = "FULL"
+    """FULL: a batch that was acknowledged survives a power cut. NORMAL: faster, the last batches may not."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    diagnose: bool = True
+    """Off only to measure storage alone: batches are then stored and not judged."""
+
+    @field_validator("url")
+    @classmethod
+    def _without_slash(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        if not value.startswith(("http://", "https://")):
+            raise ValueError("expected an address that begins with http:// or https://")
+        return value.rstrip("/")
+
+    @field_validator("token")
+    @classmethod
+    def _printable(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and not (
+            value.get_secret_value().isascii() and value.get_secret_value().isprintable()
+        ):
+            raise ValueError("expected printable ASCII characters")
+        return value
+
+    @property
+    def public_url(self) -> str:
+        """Address for links, without a slash at the end."""
+        if self.url is not None:
+            return self.url
+        host = "127.0.0.1" if self.host in ("0.0.0.0", "::") else self.host  # noqa: S104  # a link needs a real host
+        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+
+    @property
+    def database(self) -> str:
+        """SQLAlchemy URL of the database."""
+        if self.database_url is None:
+            return f"sqlite:///{(self.data_dir / 'floatscope.db').absolute()}"
+        url = self.database_url.get_secret_value()
+        for prefix in ("postgres://", "postgresql://"):
+            if url.startswith(prefix):
+                return "postgresql+psycopg://" + url.removeprefix(prefix)
+        return url
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
+
+
+def load(overrides: Mapping[str, Any], *, config: Path | None) -> Settings:
+    """The settings from arguments (``overrides``), the environment and a TOML file (``config``). Raises SettingsError."""
+    if config is not None and not config.is_file():
+        raise SettingsError(f"the settings file {config} does not exist; expected a TOML file")
+
+    class FromFile(Settings):
+        model_config = SettingsConfigDict(toml_file=config)
+
+    try:
+        return FromFile(**overrides)
+    except ValidationError as error:
+        raise SettingsError(_explain(error, config)) from error
+    except ValueError as error:  # the TOML reader's own
+        raise SettingsError(f"{config}: not valid TOML: {error}") from error
+
+
+def _explain(error: ValidationError, config: Path | None) -> str:
+    lines = []
+    for item in error.errors(include_url=False, include_input=False):
+        name = ".".join(str(part) for part in item["loc"])
+        if item["type"] == "extra_forbidden":
+            known = ", ".join(Settings.model_fields)
+            lines.append(f"{config}: there is no setting {name!r}; known are {known}")
+        else:
+            lines.append(f"setting {name} (FLOATSCOPE_{name.upper()}): {item['msg']}")
+    return "\n".join(lines)

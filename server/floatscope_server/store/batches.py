@@ -1,0 +1,155 @@
+"""Batches: what makes every one of them count exactly once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from sqlalchemy import Connection, func, select
+
+from floatscope.protocol import strict_json
+from floatscope.protocol.batch import Batch, lost_batch
+from floatscope_server import tables
+from floatscope_server.database import upsert
+from floatscope_server.store import blocks, runs
+from floatscope_server.store.tensor_tables import TensorTables
+
+_batch = tables.batch
+
+
+@dataclass(frozen=True)
+class BatchKey:
+    """A stored batch without its numbers."""
+
+    rank: int
+    seq: int
+    arrival: int
+    segment: int
+    rows: int
+    first_step: int
+    last_step: int
+    lost: bool
+    tensor_table: int | None
+    judged: bool
+
+
+def digest(c: Connection, run: int, rank: int, seq: int) -> tuple[bytes, int] | None:
+    """SHA-256 of the body stored under this seq and its segment, or None."""
+    query = select(_batch.c.digest, _batch.c.segment).where(
+        _batch.c.run == run, _batch.c.rank == rank, _batch.c.seq == seq
+    )
+    row = c.execute(query).first()
+    return None if row is None else (bytes(row.digest), row.segment)
+
+
+def write(
+    c: Connection,
+    run: int,
+    key: BatchKey,
+    batch: Batch,
+    *,
+    digest: bytes,
+    received: float,
+    glance: dict[str, float],
+) -> bool:
+    """Stores the batch with its blocks; False, and nothing stored, if this seq is there already."""
+    values = {name: getattr(key, name) for name in BatchKey.__dataclass_fields__}
+    statement = upsert(c, _batch).values(
+        run=run, digest=digest, received=received, glance_json=strict_json.dumps(glance), **values
+    )
+    if c.execute(statement.on_conflict_do_nothing().returning(_batch.c.seq)).first() is None:
+        return False
+    blocks.write(c, run, key.rank, key.seq, batch)
+    runs.add_series(c, run, key.rank, blocks.series_of(batch))
+    return True
+
+
+def keys(
+    c: Connection,
+    run: int,
+    *,
+    rank: int | None = None,
+    after_arrival: int = 0,
+    first_step: int | None = None,
+    last_step: int | None = None,
+) -> list[BatchKey]:
+    """Batches in order of arrival: of one rank or all, stored after an arrival, touching a range of steps."""
+    columns = [_batch.c[name] for name in BatchKey.__dataclass_fields__]
+    query = select(*columns).where(_batch.c.run == run).order_by(_batch.c.arrival)
+    if rank is not None:
+        query = query.where(_batch.c.rank == rank)
+    if after_arrival:
+        query = query.where(_batch.c.arrival > after_arrival)
+    if first_step is not None:
+        query = query.where(_batch.c.last_step >= first_step)
+    if last_step is not None:
+        query = query.where(_batch.c.first_step <= last_step)
+    return [BatchKey(*row) for row in c.execute(query)]
+
+
+def load(c: Connection, run: int, key: BatchKey, *, tensor_tables: TensorTables, stats: list[str]) -> Batch:
+    """The batch behind a key, bit for bit. ``stats``: every statistic the run may have (``stat_names``)."""
+    if key.lost:
+        return lost_batch(key.first_step, key.last_step)
+    names = () if key.tensor_table is None else tensor_tables.get(c, key.tensor_table).names
+    return blocks.read(c, run, key.rank, key.seq, stats=stats, tensor_names=names)
+
+
+def stat_names(c: Connection, run: int) -> list[str]:
+    """Every statistic the run has a block of."""
+    query = (
+        select(tables.series.c.name)
+        .where(tables.series.c.run == run, tables.series.c.kind == blocks.STAT)
+        .distinct()
+    )
+    return sorted(c.execute(query).scalars())
+
+
+def glances(
+    c: Connection, run: int, rank: int, *, points: int
+) -> Iterator[tuple[int, int, dict[str, float]]]:
+    """(first step, last step, glance) of evenly spaced batches of a rank, at most about ``points`` and always the last."""
+    top = c.execute(
+        select(func.max(_batch.c.seq)).where(
+            _batch.c.run == run, _batch.c.rank == rank, _batch.c.lost.is_(False)
+        )
+    ).scalar()
+    if top is None:
+        return
+    every = -(-(top + 1) // points)
+    query = (
+        select(_batch.c.first_step, _batch.c.last_step, _batch.c.glance_json)
+        .where(_batch.c.run == run, _batch.c.rank == rank, _batch.c.lost.is_(False))
+        .where((_batch.c.seq % every == 0) | (_batch.c.seq == top))
+        .order_by(_batch.c.seq)
+    )
+    for first, last, text in c.execute(query):
+        numbers = {name: strict_json.number(value, field=name) for name, value in json.loads(text).items()}
+        yield first, last, {name: value for name, value in numbers.items() if value is not None}
+
+
+def time_of(c: Connection, run: int, *, step: int, rank: int) -> float | None:
+    """When a step was trained: as its sender says, else when it arrived, else None."""
+    query = (
+        select(_batch.c.seq, _batch.c.received)
+        .where(
+            _batch.c.run == run,
+            _batch.c.rank == rank,
+            _batch.c.first_step <= step,
+            _batch.c.last_step >= step,
+        )
+        .where(_batch.c.lost.is_(False))
+        .order_by(_batch.c.seq.desc())
+        .limit(1)
+    )
+    row = c.execute(query).first()
+    if row is None:
+        return None
+    for _seq, data in blocks.each(c, run, rank, blocks.ROWS, first_seq=row.seq, last_seq=row.seq):
+        steps, times, _stat_row = blocks.rows_block(data)
+        found = times[steps == step]
+        if len(found) and np.isfinite(found[0]):
+            return float(found[0])
+    return float(row.received)

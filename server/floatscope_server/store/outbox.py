@@ -1,0 +1,118 @@
+"""Messages that wait to be sent. A message is stored in the transaction of what it tells, so neither exists alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, func, insert, select, update
+
+from floatscope.protocol import strict_json
+from floatscope_server import tables
+
+_outbox = tables.outbox
+
+
+@dataclass(frozen=True)
+class Message:
+    """A message that waits. ``attempts``: how often it was tried in vain."""
+
+    id: int
+    channel: str
+    alert: str
+    event: str
+    body: dict[str, Any]
+    created: float
+    attempts: int
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """What became of a message, for the alert's page: state is pending, sent or dead."""
+
+    channel: str
+    event: str
+    state: str
+    attempts: int
+    created: float
+    finished: float | None
+    error: str | None
+
+
+def add(c: Connection, *, channel: str, alert: str, event: str, body: Mapping[str, Any], now: float) -> None:
+    c.execute(
+        insert(_outbox).values(
+            channel=channel,
+            alert=alert,
+            event=event,
+            body_json=strict_json.dumps(body),
+            state="pending",
+            created=now,
+            due=now,
+            attempts=0,
+        )
+    )
+
+
+def due(c: Connection, *, now: float, limit: int) -> list[Message]:
+    """Messages to send now. Of the messages about one alert on one channel only the oldest that waits, so order is kept."""
+    query = (
+        select(_outbox)
+        .join(tables.channel, tables.channel.c.id == _outbox.c.channel)
+        .where(_outbox.c.id.in_(_heads()), _outbox.c.due <= now, tables.channel.c.enabled)
+        .order_by(_outbox.c.id)
+        .limit(limit)
+    )
+    return [
+        Message(
+            row.id, row.channel, row.alert, row.event, json.loads(row.body_json), row.created, row.attempts
+        )
+        for row in c.execute(query)
+    ]
+
+
+def next_due(c: Connection) -> float | None:
+    """When the next message of an enabled channel is to be sent, or None if none waits."""
+    query = (
+        select(func.min(_outbox.c.due))
+        .join(tables.channel, tables.channel.c.id == _outbox.c.channel)
+        .where(_outbox.c.id.in_(_heads()), tables.channel.c.enabled)
+    )
+    return c.execute(query).scalar()
+
+
+def sent(c: Connection, message: int, *, now: float) -> None:
+    values = {"state": "sent", "attempts": _outbox.c.attempts + 1, "finished": now, "error": None}
+    c.execute(update(_outbox).where(_outbox.c.id == message).values(**values))
+
+
+def failed(c: Connection, message: int, *, error: str, due: float) -> None:
+    """Another attempt was in vain; the message is tried again when it is due."""
+    values = {"attempts": _outbox.c.attempts + 1, "error": error, "due": due}
+    c.execute(update(_outbox).where(_outbox.c.id == message).values(**values))
+
+
+def given_up(c: Connection, message: int, *, error: str, now: float) -> None:
+    values = {"state": "dead", "attempts": _outbox.c.attempts + 1, "error": error, "finished": now}
+    c.execute(update(_outbox).where(_outbox.c.id == message).values(**values))
+
+
+def deliveries(c: Connection, alert_ids: Collection[str]) -> dict[str, list[Delivery]]:
+    """What was sent, or waits, about each alert, oldest first."""
+    out: dict[str, list[Delivery]] = {alert_id: [] for alert_id in alert_ids}
+    for row in c.execute(select(_outbox).where(_outbox.c.alert.in_(alert_ids)).order_by(_outbox.c.id)):
+        out[row.alert].append(
+            Delivery(row.channel, row.event, row.state, row.attempts, row.created, row.finished, row.error)
+        )
+    return out
+
+
+def _heads() -> Any:
+    """The oldest waiting message of every (channel, alert)."""
+    return (
+        select(func.min(_outbox.c.id))
+        .where(_outbox.c.state == "pending")
+        .group_by(_outbox.c.channel, _outbox.c.alert)
+    )

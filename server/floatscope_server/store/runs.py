@@ -1,0 +1,263 @@
+"""Runs and the position of each of their ranks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Row, delete, func, select, update
+
+from floatscope.protocol import strict_json
+from floatscope.protocol.runinfo import RunInfo
+from floatscope_server import tables
+from floatscope_server.database import upsert
+from floatscope_server.errors import RunNotFound
+
+_RECIPE_KEYS = ("name", "fp8_format", "margin", "amax_history_len", "amax_compute_algo", "backend")
+_LISTED = [column for column in tables.run.c if column.name != "info_json"]
+ENDED = ("finished", "failed", "crashed")
+REBUILD: Mapping[str, Any] = {
+    "revision": tables.run.c.revision + 1,
+    "version": tables.run.c.version + 1,
+    "baseline_arrivals": -1,  # less than any baseline has: the verdict is behind until it was made anew
+}
+"""Columns of a run whose verdict must be made anew from its stored batches, since its baseline is another one now."""
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """A run as the lists show it; ``info`` is loaded apart, since its tensor table may be long."""
+
+    id: int
+    run_id: str
+    name: str
+    project: str
+    baseline: str | None
+    status: str
+    reason: str | None
+    health: str
+    summary: str
+    cause: str | None
+    onset_step: int | None
+    first_step: int | None
+    last_step: int | None
+    last_loss: float | None
+    created: float
+    last_seen: float | None
+    pace_s: float | None
+    arrivals: int
+    baseline_arrivals: int
+    version: int
+    revision: int
+    described: int
+    diagnosis_error: str | None
+    recipe: Mapping[str, Any]
+
+    def same_as(self, later: RunRecord | None) -> bool:
+        """Whether nothing an engine must know of has changed since this record was read."""
+        return later is not None and (later.id, later.version) == (self.id, self.version)
+
+
+@dataclass(frozen=True)
+class RankPosition:
+    """Where one rank of a run stands: the seq expected next, its segment, its last stored step."""
+
+    rank: int
+    next_seq: int = 0
+    segment: int = 0
+    last_step: int | None = None
+    last_seen: float | None = None
+
+
+def find(c: Connection, run_id: str, *, lock: bool = False) -> RunRecord | None:
+    """The run, or None. ``lock``: other writers of this run wait until the transaction ends."""
+    query = select(*_LISTED).where(tables.run.c.run_id == run_id)
+    row = c.execute(query.with_for_update() if lock else query).first()
+    return None if row is None else _record(row)
+
+
+def get(c: Connection, run_id: str, *, lock: bool = False) -> RunRecord:
+    """The run; raises RunNotFound."""
+    found = find(c, run_id, lock=lock)
+    if found is None:
+        raise RunNotFound(run_id)
+    return found
+
+
+def info(c: Connection, run: int) -> RunInfo:
+    """The run's description as merged from all that was sent."""
+    text = c.execute(select(tables.run.c.info_json).where(tables.run.c.id == run)).scalar_one()
+    return RunInfo.from_json(strict_json.loads(text))
+
+
+def create(c: Connection, run_id: str, described: RunInfo, *, summary: str, now: float) -> bool:
+    """Stores a new run; False if another request stored it first."""
+    values = _described(run_id, described) | {
+        "run_id": run_id,
+        "status": "running",
+        "health": "healthy",
+        "summary": summary,
+        "created": now,
+        "arrivals": 0,
+        "baseline_arrivals": 0,
+        "version": 0,
+        "revision": 0,
+        "described": 0,
+    }
+    statement = upsert(c, tables.run).values(**values).on_conflict_do_nothing().returning(tables.run.c.id)
+    return c.execute(statement).first() is not None
+
+
+def describe(c: Connection, record: RunRecord, described: RunInfo) -> None:
+    """Replaces the run's description (name, project, baseline, recipe, ...)."""
+    values = _described(record.run_id, described) | {
+        "described": record.described + 1,
+        "version": record.version + 1,
+    }
+    c.execute(update(tables.run).where(tables.run.c.id == record.id).values(**values))
+
+
+def change(c: Connection, run: int, values: Mapping[str, Any]) -> None:
+    """Sets columns of the run."""
+    columns = {name: value for name, value in values.items() if name != "last_loss"}
+    if "last_loss" in values:
+        columns["last_loss_json"] = strict_json.dumps(values["last_loss"])
+    c.execute(update(tables.run).where(tables.run.c.id == run).values(columns))
+
+
+def position(c: Connection, run: int, rank: int) -> RankPosition:
+    """Where the rank stands; a rank that never sent anything stands at the beginning."""
+    row = c.execute(select(tables.rank).where(tables.rank.c.run == run, tables.rank.c.rank == rank)).first()
+    return RankPosition(rank) if row is None else _position(row)
+
+
+def positions(c: Connection, run: int) -> tuple[RankPosition, ...]:
+    """All ranks that sent something, ascending."""
+    rows = c.execute(select(tables.rank).where(tables.rank.c.run == run).order_by(tables.rank.c.rank))
+    return tuple(_position(row) for row in rows)
+
+
+def place(c: Connection, run: int, at: RankPosition) -> None:
+    """Stores where the rank stands now."""
+    values = {
+        "next_seq": at.next_seq,
+        "segment": at.segment,
+        "last_step": at.last_step,
+        "last_seen": at.last_seen,
+    }
+    statement = upsert(c, tables.rank).values(run=run, rank=at.rank, **values)
+    c.execute(statement.on_conflict_do_update(index_elements=["run", "rank"], set_=values))
+
+
+def listed(
+    c: Connection,
+    *,
+    project: str | None = None,
+    status: Collection[str] = (),
+    health: Collection[str] = (),
+    before: int | None = None,
+    limit: int,
+) -> list[RunRecord]:
+    """Runs, newest first, that match every filter given; ``before``: only those older than this id."""
+    query = select(*_LISTED).order_by(tables.run.c.id.desc()).limit(limit)
+    if project is not None:
+        query = query.where(tables.run.c.project == project)
+    if status:
+        query = query.where(tables.run.c.status.in_(status))
+    if health:
+        query = query.where(tables.run.c.health.in_(health))
+    if before is not None:
+        query = query.where(tables.run.c.id < before)
+    return [_record(row) for row in c.execute(query)]
+
+
+def silent(c: Connection) -> list[tuple[int, str, float, float | None]]:
+    """(id, run_id, when it was last heard of, usual pace in s) of every run that counts as running."""
+    heard = func.coalesce(tables.run.c.last_seen, tables.run.c.created)
+    query = select(tables.run.c.id, tables.run.c.run_id, heard, tables.run.c.pace_s).where(
+        tables.run.c.status == "running"
+    )
+    return [(row[0], row[1], row[2], row[3]) for row in c.execute(query)]
+
+
+def count(c: Connection, *, project: str | None = None) -> int:
+    query = select(func.count()).select_from(tables.run)
+    if project is not None:
+        query = query.where(tables.run.c.project == project)
+    return int(c.execute(query).scalar_one())
+
+
+def with_baseline(c: Connection, baseline: str) -> list[RunRecord]:
+    """Runs that name this one as their baseline."""
+    return [_record(row) for row in c.execute(select(*_LISTED).where(tables.run.c.baseline == baseline))]
+
+
+def behind_baseline(c: Connection) -> list[str]:
+    """Ids of runs whose verdict has not seen all that their baseline sent."""
+    other = tables.run.alias("other")
+    query = (
+        select(tables.run.c.run_id)
+        .outerjoin(other, other.c.run_id == tables.run.c.baseline)
+        .where(tables.run.c.baseline_arrivals < func.coalesce(other.c.arrivals, 0))
+    )
+    return list(c.execute(query).scalars())
+
+
+def restart_dependents(c: Connection, baseline: str) -> None:
+    """Makes runs compared with this baseline forget what they know of it (it was deleted or made anew)."""
+    c.execute(update(tables.run).where(tables.run.c.baseline == baseline).values(**REBUILD))
+
+
+def remove(c: Connection, run: int) -> None:
+    """Deletes the run and everything stored of it."""
+    alerts = select(tables.alert.c.id).where(tables.alert.c.run == run)
+    c.execute(delete(tables.outbox).where(tables.outbox.c.alert.in_(alerts)))
+    c.execute(delete(tables.alert_event).where(tables.alert_event.c.alert.in_(alerts)))
+    for table in ("alert", "engine_state", "verdict", "series", "block", "batch", "tensor_table", "rank"):
+        found = tables.metadata.tables[table]
+        c.execute(delete(found).where(found.c.run == run))
+    c.execute(delete(tables.run).where(tables.run.c.id == run))
+
+
+def add_series(c: Connection, run: int, rank: int, names: Collection[tuple[int, str]]) -> None:
+    """Notes which scalars and statistics (kind, name) a rank has."""
+    if names:
+        rows = [{"run": run, "rank": rank, "kind": kind, "name": name} for kind, name in names]
+        c.execute(upsert(c, tables.series).on_conflict_do_nothing(), rows)
+
+
+def series(c: Connection, run: int) -> dict[tuple[int, str], tuple[int, ...]]:
+    """(kind, name) of every scalar and statistic -> the ranks that have it, ascending."""
+    found: dict[tuple[int, str], tuple[int, ...]] = {}
+    query = select(tables.series).where(tables.series.c.run == run).order_by(tables.series.c.rank)
+    for row in c.execute(query):
+        key = (row.kind, row.name)
+        found[key] = (*found.get(key, ()), row.rank)
+    return found
+
+
+def _described(run_id: str, described: RunInfo) -> dict[str, Any]:
+    recipe = {
+        k: v for k, v in described.recipe.items() if k in _RECIPE_KEYS and isinstance(v, str | int | float)
+    }
+    return {
+        "name": described.name or run_id,
+        "project": described.project or "default",
+        "baseline": described.baseline,
+        "recipe_json": strict_json.dumps(recipe),
+        "info_json": strict_json.dumps(described.to_json()),
+    }
+
+
+def _record(row: Row[Any]) -> RunRecord:
+    values = dict(row._mapping)
+    loss = values.pop("last_loss_json")
+    values["last_loss"] = None if loss is None else strict_json.number(json.loads(loss), field="last_loss")
+    values["recipe"] = json.loads(values.pop("recipe_json"))
+    return RunRecord(**values)
+
+
+def _position(row: Row[Any]) -> RankPosition:
+    return RankPosition(row.rank, row.next_seq, row.segment, row.last_step, row.last_seen)
