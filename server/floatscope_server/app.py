@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 
@@ -14,7 +14,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.responses import Response
+from starlette.responses import HTMLResponse, Response
 
 from floatscope_dashboards.pages import Pages
 from floatscope_diagnostics.engine import Engine
@@ -34,12 +34,15 @@ from floatscope_server.notify.environment import offer_environment_channel
 from floatscope_server.notify.messages import Messages
 from floatscope_server.notify.sender import Post, Sender, poster
 from floatscope_server.outcome import Outcome
-from floatscope_server.routes import batches, fields, health, runs
+from floatscope_server.routes import alerts, batches, channels, fields, health, pages, runs, series
+from floatscope_server.routes import events as live
 from floatscope_server.services import Services
 from floatscope_server.settings import Settings
+from floatscope_server.static_files import StaticFiles
 from floatscope_server.store.tensor_tables import TensorTables
 
 API = "/api/v1"
+MACHINE_PATHS = ("/api/", "/openapi.json", "/healthz", "/readyz", "/metrics")
 INGEST_SLOTS = 6  # each may hold a body of 32 MiB and what it unpacks to
 
 _log = logging.getLogger(__name__)
@@ -105,6 +108,7 @@ def create_app(
         messages=messages,
         sender=sender,
         pages=Pages(),
+        static_files=StaticFiles(),
         ingest_slots=anyio.CapacityLimiter(INGEST_SLOTS),
     )
 
@@ -132,36 +136,45 @@ def create_app(
     )
     app.state.services = services
     app.include_router(health.router)
-    for module in (runs, batches):
+    app.include_router(pages.router)
+    for module in (runs, batches, series, alerts, channels, live):
         app.include_router(module.router, prefix=API)
     _answer_errors(app)
     return app
 
 
 def _answer_errors(app: FastAPI) -> None:
-    """Errors in one shape. Whatever is not foreseen is logged whole and told in general."""
+    """Errors in one shape: problem+json, or a page for people. What is not foreseen is logged whole, told in general."""
+
+    def answer(request: Request, problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
+        if request.url.path.startswith(MACHINE_PATHS) or "text/html" not in request.headers.get("accept", ""):
+            return ProblemAnswer(problem, headers=headers)
+        services: Services = app.state.services
+        text = problem.detail if problem.hint is None else f"{problem.detail}; {problem.hint}"
+        html = services.pages.message(problem.status, problem.title, text[:1].upper() + text[1:])
+        return HTMLResponse(html, status_code=problem.status, headers=headers)
 
     @app.exception_handler(Problem)
-    async def on_problem(_request: Request, error: Problem) -> Response:
-        return ProblemAnswer(error)
+    async def on_problem(request: Request, error: Problem) -> Response:
+        return answer(request, error)
 
     @app.exception_handler(RequestValidationError)
-    async def on_invalid(_request: Request, error: RequestValidationError) -> Response:
-        return ProblemAnswer(fields.refused(list(error.errors())))
+    async def on_invalid(request: Request, error: RequestValidationError) -> Response:
+        return answer(request, fields.refused(list(error.errors())))
 
     @app.exception_handler(HTTPException)
     async def on_http(request: Request, error: HTTPException) -> Response:
-        detail = f"{request.method} {request.url.path}: {error.detail}"
-        return ProblemAnswer(Problem(error.status_code, str(error.detail), detail), headers=error.headers)
+        what = f"{request.method} {request.url.path}"
+        if error.status_code == 404:
+            problem = Problem(
+                404, "Not found", f"there is nothing at {what}", hint="/docs lists the API, / the runs"
+            )
+        else:
+            problem = Problem(error.status_code, str(error.detail), f"{what}: {error.detail}")
+        return answer(request, problem, error.headers)
 
     @app.exception_handler(Exception)
     async def on_fault(request: Request, _error: Exception) -> Response:
         _log.error("%s %s failed", request.method, request.url.path)
-        return ProblemAnswer(
-            Problem(
-                500,
-                "Server fault",
-                "the server failed on this request; its log says why",
-                hint="please report it",
-            )
-        )
+        detail = "the server failed on this request; its log says why"
+        return answer(request, Problem(500, "Server fault", detail, hint="please report it"))

@@ -17,6 +17,7 @@ from floatscope_server.lifecycle import Lifecycle
 from floatscope_server.notify.messages import Messages
 from floatscope_server.notify.sender import Sender
 from floatscope_server.settings import Settings
+from floatscope_server.static_files import StaticFiles
 from floatscope_server.store.tensor_tables import TensorTables
 
 
@@ -35,6 +36,7 @@ class Services:
     messages: Messages
     sender: Sender
     pages: Pages
+    static_files: StaticFiles
     ingest_slots: anyio.CapacityLimiter
 
 

@@ -153,3 +153,21 @@ def time_of(c: Connection, run: int, *, step: int, rank: int) -> float | None:
         if len(found) and np.isfinite(found[0]):
             return float(found[0])
     return float(row.received)
+
+
+def newest_with_tensors(c: Connection, run: int, rank: int) -> BatchKey | None:
+    """The rank's newest batch that carries statistics of tensors."""
+    columns = [_batch.c[name] for name in BatchKey.__dataclass_fields__]
+    query = (
+        select(*columns)
+        .where(_batch.c.run == run, _batch.c.rank == rank, _batch.c.tensor_table.is_not(None))
+        .order_by(_batch.c.seq.desc())
+        .limit(1)
+    )
+    row = c.execute(query).first()
+    return None if row is None else BatchKey(*row)
+
+
+def exists(c: Connection, run: int, key: BatchKey) -> bool:
+    """Whether the batch is still stored."""
+    return digest(c, run, key.rank, key.seq) is not None

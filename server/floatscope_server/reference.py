@@ -1,0 +1,48 @@
+"""The API reference page, made from the OpenAPI document without a script and without another host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from html import escape
+from typing import Any
+
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>floatscope API</title>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<link rel="stylesheet" href="/static/app.css"></head>
+<body><main style="max-width:72rem;margin:2rem auto;padding:0 1rem">
+<h1>floatscope API {version}</h1>
+<p>Send the header <code>Authorization: Bearer TOKEN</code>. Errors are <code>application/problem+json</code> with the
+field, what was expected and a hint. The same as a machine-readable document: <a href="/openapi.json">openapi.json</a>.
+<a href="/">Back to the runs</a>.</p>
+{operations}
+</main></body></html>
+"""
+
+
+def reference(document: Mapping[str, Any]) -> str:
+    """HTML that lists every operation of an OpenAPI document."""
+    parts = []
+    for path, operations in document.get("paths", {}).items():
+        for method, operation in operations.items():
+            parts.append(_operation(method, path, operation))
+    version = escape(str(document.get("info", {}).get("version", "")))
+    return _PAGE.format(version=version, operations="\n".join(parts))
+
+
+def _operation(method: str, path: str, operation: Mapping[str, Any]) -> str:
+    rows = [_parameter(parameter) for parameter in operation.get("parameters", [])]
+    table = f"<ul>{''.join(rows)}</ul>" if rows else ""
+    bodies = ", ".join(operation.get("requestBody", {}).get("content", {}))
+    sent = f"<p>Body: <code>{escape(bodies)}</code></p>" if bodies else ""
+    text = escape(str(operation.get("description", operation.get("summary", ""))))
+    return (
+        f"<section><h2><code>{method.upper()} {escape(path)}</code></h2><p>{text}</p>{table}{sent}</section>"
+    )
+
+
+def _parameter(parameter: Mapping[str, Any]) -> str:
+    name, place = escape(str(parameter.get("name"))), escape(str(parameter.get("in")))
+    text = escape(str(parameter.get("description", "")))
+    need = ", required" if parameter.get("required") else ""
+    return f"<li><code>{name}</code> ({place}{need}) {text}</li>"
