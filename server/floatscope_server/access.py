@@ -32,7 +32,10 @@ class FirstToken:
 
 
 class Access:
-    """Checks tokens and sessions. A token is kept only as its SHA-256; comparisons take the same time wherever they differ."""
+    """Checks tokens and sessions.
+
+    A token is kept only as its SHA-256; comparisons take the same time wherever they differ.
+    """
 
     def __init__(
         self, *, digests: tuple[str, ...], key: bytes, cookie: str, clock: Callable[[], float] = time.time
@@ -86,7 +89,7 @@ def digest_of(token: str) -> str:
 
 
 def first_token(database: Database, *, data_dir: Path, from_environment: bool, now: float) -> FirstToken:
-    """Makes the first token unless there is one or the environment gives one; its file is readable by its owner only."""
+    """Makes the first token unless there is one or the environment gives one. Only its owner can read it."""
     path = data_dir / "token"
     with database.write() as c:
         if from_environment or tokens.digests(c):

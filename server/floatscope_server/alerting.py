@@ -35,7 +35,9 @@ class Change:
 def apply(
     c: Connection, *, run: int, run_id: str, findings: Sequence[Mapping[str, Any]], now: float
 ) -> list[Change]:
-    """Brings the run's alerts in line with the findings of its latest verdict and says what people should be told."""
+    """Brings the run's alerts in line with the findings of its latest verdict and says what people should
+    be told.
+    """
     known = {str(alert.finding["id"]): alert for alert in alerts.of_run(c, run)}
     changes: list[Change] = []
     for finding in findings:

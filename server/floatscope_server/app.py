@@ -57,7 +57,8 @@ def create_app(
 ) -> FastAPI:
     """The application over the database of the settings, which is brought to the current schema.
 
-    engines and post are arguments so that tests can use stand-ins; database lets a caller share one it has opened.
+    engines and post are arguments so that tests can use stand-ins; database lets a caller share one it has
+    opened.
     """
     if database is None:
         database = Database(settings.database, synchronous=settings.sqlite_synchronous)
@@ -144,7 +145,10 @@ def create_app(
 
 
 def _answer_errors(app: FastAPI) -> None:
-    """Errors in one shape: problem+json, or a page for people. What is not foreseen is logged whole, told in general."""
+    """Errors in one shape: problem+json, or a page for people.
+
+    What is not foreseen is logged whole, told in general.
+    """
 
     def answer(request: Request, problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
         if request.url.path.startswith(MACHINE_PATHS) or "text/html" not in request.headers.get("accept", ""):

@@ -25,7 +25,10 @@ _log = logging.getLogger(__name__)
 
 
 class Refresher:
-    """One thread that brings verdicts up to date with their baselines. It forgets nothing: what is behind is in the database."""
+    """One thread that brings verdicts up to date with their baselines.
+
+    It forgets nothing: what is behind is in the database.
+    """
 
     def __init__(self, *, database: Database) -> None:
         self._database = database
@@ -112,7 +115,10 @@ class StallWatch:
             self._thread.join(timeout)
 
     def look(self) -> list[str]:
-        """Marks what is silent now and returns it. Time during which this server was down does not count as silence."""
+        """Marks what is silent now and returns it.
+
+        Time during which this server was down does not count as silence.
+        """
         now = self._clock()
         with self._database.read() as c:
             found = [

@@ -23,8 +23,8 @@ ENCODINGS = ("identity", "gzip", "zstd")
 class Body:
     """A body as sent, unpacked. ``fault``: why it could not be unpacked; ``content`` is then empty.
 
-    digest: SHA-256 of the unpacked content (of the sent bytes if there is a fault), so that the same content counts as the
-    same bytes however it was compressed.
+    digest: SHA-256 of the unpacked content (of the sent bytes if there is a fault), so that the same
+    content counts as the same bytes however it was compressed.
     """
 
     content: bytes
@@ -53,7 +53,7 @@ async def read(request: Request, *, limit: int = MAX_BODY_BYTES) -> bytes:
 
 
 async def drain(request: Request) -> None:
-    """Reads on, within bounds, what a client still sends, unless it waits for leave (``Expect: 100-continue``)."""
+    """Reads on, within bounds, what a client still sends, unless it waits for leave (Expect: 100-continue)."""
     if request.headers.get("expect", "").lower() == "100-continue":
         return
     left = DRAIN_BYTES

@@ -35,7 +35,7 @@ _EXAMPLES = """examples:
   FLOATSCOPE_DATABASE_URL=postgresql://user:password@db/floatscope floatscope serve
   FLOATSCOPE_SLACK_WEBHOOK_URL=https://hooks.slack.com/services/... floatscope serve
 
-Settings are FLOATSCOPE_* variables or keys of the same name, in lower case and without the prefix, in a TOML file.
+Settings are FLOATSCOPE_* variables or keys of a TOML file: the same names in lower case, without the prefix.
 The first start makes a token, keeps it in <data-dir>/token and prints an address with it."""
 
 

@@ -1,7 +1,8 @@
 """Arrays to compressed bytes and back, bit for bit.
 
-Layout: a count byte, then per array ``<BBBB`` (codec, dtype, number of dimensions, 0), the dimensions as u32, the length of
-the payload as u32, and the payload. The codec is a byte per array, so a later version may choose another one.
+Layout: a count byte, then per array ``<BBBB`` (codec, dtype, number of dimensions, 0), the dimensions as
+u32, the length of the payload as u32, and the payload. The codec is a byte per array, so a later version
+may choose another one.
 """
 
 from __future__ import annotations

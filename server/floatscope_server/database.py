@@ -1,4 +1,6 @@
-"""The database: SQLite (WAL) or PostgreSQL by the same SQLAlchemy Core code, with explicit read and write transactions."""
+"""The database: SQLite (WAL) or PostgreSQL by the same SQLAlchemy Core code, with explicit read and write
+transactions.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,10 @@ _WRITE = "floatscope_write"
 
 
 class Database:
-    """Connections to one database. ``read()`` sees one consistent state; ``write()`` commits all or nothing."""
+    """Connections to one database.
+
+    ``read()`` sees one consistent state; ``write()`` commits all or nothing.
+    """
 
     def __init__(self, url: str, *, synchronous: str = "FULL") -> None:
         parsed = make_url(url)
@@ -68,13 +73,16 @@ class Database:
 def upsert(connection: Connection, table: Table) -> Any:
     """An INSERT that knows ``on_conflict_do_nothing`` and ``on_conflict_do_update`` on either database.
 
-    Whether a row was inserted is told by ``.returning(key)`` and ``first() is None``: psycopg's rowcount is -1 in both cases.
+    Whether a row was inserted is told by ``.returning(key)`` and ``first() is None``: psycopg's rowcount is
+    -1 in both cases.
     """
     return sqlite.insert(table) if connection.dialect.name == "sqlite" else postgresql.insert(table)
 
 
 def _prepare_sqlite(engine: Engine, *, synchronous: str) -> None:
-    """The driver's own transaction handling starts writes late and never for SELECT; so BEGIN is sent from here."""
+    """The driver's own transaction handling starts writes late and never for SELECT; so BEGIN is sent from
+    here.
+    """
 
     @event.listens_for(engine, "connect")
     def on_connect(raw: Any, _record: object) -> None:

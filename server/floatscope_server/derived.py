@@ -1,4 +1,4 @@
-"""Statistics that follow from stored ones: ``sat`` = amax * scale / format_max and ``headroom_log2`` = -log2(sat)."""
+"""Statistics that follow from stored ones: sat = amax * scale / format_max, headroom_log2 = -log2(sat)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DERIVED = (SAT, HEADROOM)
 
 
 def needs(stat: str, stored: Sequence[str]) -> tuple[str, ...]:
-    """The stored statistics that ``stat`` is read from, given those the run has; empty if it cannot be had."""
+    """The stored statistics that ``stat`` is read from, given those the run has; empty without them."""
     if stat in stored:
         return (stat,)
     if stat == HEADROOM and SAT in stored:
@@ -26,7 +26,9 @@ def needs(stat: str, stored: Sequence[str]) -> tuple[str, ...]:
 
 
 def format_max(names: Sequence[str], tensors: Mapping[str, Mapping[str, Any]]) -> Float32:
-    """Largest finite value of each tensor's format, float32 [S]; NaN where the format is not known or takes no scale."""
+    """Largest finite value of each tensor's format, float32 [S]; NaN where the format is not known or takes
+    no scale.
+    """
     known = (FORMATS.get(tensors.get(name, {}).get("format", "")) for name in names)
     return np.array([f.max_finite if f is not None and f.is_scaled else np.nan for f in known], np.float32)
 

@@ -1,8 +1,10 @@
-"""Live diagnosis: one engine per run, brought back after a restart from its saved state and the batches after it.
+"""Live diagnosis: one engine per run, brought back after a restart from its saved state and the batches
+after it.
 
-The engine gives the same findings under any chunking, so "saved state, then the stored batches in the order in which they
-arrived" is exactly the engine that was running. Whatever is not a batch (a new description, the end of a run) is rare and
-saves the state at once, so a replay never has to repeat it. See docs/decisions/0010.
+The engine gives the same findings under any chunking, so "saved state, then the stored batches in the order
+in which they arrived" is exactly the engine that was running. Whatever is not a batch (a new description,
+the end of a run) is rare and saves the state at once, so a replay never has to repeat it. See
+docs/decisions/0010.
 """
 
 from __future__ import annotations
@@ -57,7 +59,8 @@ class Engines(Protocol):
 
 @dataclass(frozen=True)
 class Judgement:
-    """What the engine says after an event. ``verdict`` is None if it was not asked or failed; ``error`` says why.
+    """What the engine says after an event. ``verdict`` is None if it was not asked or failed; ``error``
+    says why.
 
     saved: the engine's state, when it is time to store it, in the same transaction as what it was fed.
     """
@@ -82,8 +85,8 @@ class _Live:
 class Diagnosis:
     """Engines of the runs that are live.
 
-    The caller holds the run's lock, stores the judgement with the run's version raised by one, and calls ``forget`` if that
-    commit failed.
+    The caller holds the run's lock, stores the judgement with the run's version raised by one, and calls
+    ``forget`` if that commit failed.
     """
 
     def __init__(self, *, engines: Engines, tensor_tables: TensorTables, enabled: bool = True) -> None:
@@ -106,7 +109,9 @@ class Diagnosis:
         return self._judge(c, run, step)
 
     def refresh(self, c: Connection, run: RunRecord) -> Judgement:
-        """Feeds what the baseline sent meanwhile, after a rebuild if the saved engine no longer fits the run."""
+        """Feeds what the baseline sent meanwhile, after a rebuild if the saved engine no longer fits the
+        run.
+        """
         return self._judge(c, run, lambda live: live.unsaved_steps >= SNAPSHOT_STEPS)
 
     def update(self, c: Connection, run: RunRecord, described: RunInfo) -> Judgement:
@@ -139,7 +144,9 @@ class Diagnosis:
     def _judge(
         self, c: Connection, run: RunRecord, step: Callable[[_Live], bool], *, live: bool | None = None
     ) -> Judgement:
-        """``live``: whether the run goes on, so that a finding that recovered no longer counts for its status."""
+        """``live``: whether the run goes on, so that a finding that recovered no longer counts for its
+        status.
+        """
         if not self._enabled:
             return Judgement(None, judged=False)
         if self._failures.get(run.id, 0) >= FAILURES_BEFORE_OFF:

@@ -1,4 +1,6 @@
-"""What can go wrong for a reason the caller can mend, and how it is told: status, field, what was expected, what to do."""
+"""What can go wrong for a reason the caller can mend, and how it is told: status, field, what was expected,
+what to do.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,10 @@ from floatscope.protocol.errors import NeedTensors, ProtocolError, TooLarge
 
 
 class Problem(Exception):
-    """An answer that is an error (RFC 9457). ``hint`` says what to do; ``extra`` are further members of the body."""
+    """An answer that is an error (RFC 9457).
+
+    ``hint`` says what to do; ``extra`` are further members of the body.
+    """
 
     def __init__(
         self,

@@ -1,7 +1,8 @@
 """Live events for browsers: a bounded memory of what happened and any number of readers that may be slow.
 
-Each reader holds at most one pending event per (kind, run, rank): a newer one takes the place of an older one that was not
-read yet. So a slow reader costs a bounded amount of memory and sees the latest state, and a fast run makes no storm.
+Each reader holds at most one pending event per (kind, run, rank): a newer one takes the place of an older
+one that was not read yet. So a slow reader costs a bounded amount of memory and sees the latest state, and
+a fast run makes no storm.
 """
 
 from __future__ import annotations

@@ -42,7 +42,9 @@ def in_pieces(lines: Iterator[str]) -> Iterator[bytes]:
 def _rank_rows(
     database: Database, run: int, rank: int, span: Span, tensor_tables: TensorTables
 ) -> Iterator[dict[str, Any]]:
-    """Each batch is read in a transaction of its own, so that a slow reader holds no lock and no old snapshot."""
+    """Each batch is read in a transaction of its own, so that a slow reader holds no lock and no old
+    snapshot.
+    """
     with database.read() as c:
         found = reads.rows(c, run, rank, span)
         stats = batches.stat_names(c, run)
@@ -55,7 +57,8 @@ def _rank_rows(
 
 
 def _stretches(found: Sequence[Rows]) -> Iterator[tuple[Rows, int, int]]:
-    """(batch, first row, row after the last) of stretches that belong together, in ascending order of their steps.
+    """(batch, first row, row after the last) of stretches that belong together, in ascending order of their
+    steps.
 
     Where a newer segment covers some steps of an older one, the older batch comes in several stretches.
     """

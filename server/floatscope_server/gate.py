@@ -59,7 +59,7 @@ class CarefulHeaders:
 
 
 class Gate:
-    """Lets a request through with a valid Bearer token or session cookie; else 401 for the API and 303 to /login for pages.
+    """Lets a request through with a valid Bearer token or session cookie; else 401, and for pages 303 to /login.
 
     A request that changes something and is let in by a cookie must come from a page of this server.
     """
@@ -117,7 +117,7 @@ class Gate:
 
 
 def set_session(answer: Response, access: Access, session: str, *, public_url: str) -> None:
-    """Puts the session into a cookie that scripts cannot read and other sites cannot use to change anything."""
+    """Sets the session's cookie: scripts cannot read it, other sites cannot use it to change anything."""
     answer.set_cookie(
         access.cookie,
         session,
@@ -146,7 +146,7 @@ def _unauthorized(detail: str) -> Response:
             detail,
             field="Authorization",
             expected="Bearer and a valid token",
-            hint="send the header Authorization: Bearer TOKEN; the token is in the server's data directory, file 'token'",
+            hint="send the header Authorization: Bearer TOKEN; it is in the file 'token' of the data directory",
             headers={"WWW-Authenticate": 'Bearer realm="floatscope"'},
         )
     )

@@ -1,4 +1,6 @@
-"""The few numbers of a batch that lists, key figures and messages show, so that none of them has to unpack blocks."""
+"""The few numbers of a batch that lists, key figures and messages show, so that none of them has to unpack
+blocks.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ WORST_STATS = {"overflow_pct": np.fmax, "underflow_pct": np.fmax, "headroom_log2
 
 
 def glance(batch: Batch, tensors: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
-    """name -> number. ``nonfinite``: values that were NaN or infinite in the batch's tensors, if that was counted."""
+    """name -> number. ``nonfinite``: values that were NaN or infinite in the batch's tensors, if that was
+    counted.
+    """
     out: dict[str, float] = {}
     for name in LAST_SCALARS:
         values, present = batch.scalar(name)

@@ -84,7 +84,8 @@ class Ingest:
     def put(self, run_id: str, *, rank: int, seq: int, content_type: str, body: Body) -> Receipt:
         """Stores a batch, or finds that it is stored.
 
-        Raises RunNotFound, SeqGap, SeqConflict, Refused (also as 413 and 415) or the 409 that asks for the tensor table.
+        Raises RunNotFound, SeqGap, SeqConflict, Refused (also as 413 and 415) or the 409 that asks for the
+        tensor table.
         """
         with self._locks.of(run_id):
             for _ in range(RETRIES):
@@ -194,7 +195,9 @@ class Ingest:
         return described
 
     def _add_tensors(self, run: RunRecord, merged: RunInfo) -> None:
-        """A batch brought tensors that the run's description does not have; that is stored first, by itself."""
+        """A batch brought tensors that the run's description does not have; that is stored first, by
+        itself.
+        """
         with self._database.read() as c:
             judgement = self._diagnosis.update(c, run, merged)
         try:

@@ -1,4 +1,6 @@
-"""The life of a run beside its batches: created or resumed, changed, finished, deleted, compared with a baseline that grew."""
+"""The life of a run beside its batches: created or resumed, changed, finished, deleted, compared with a
+baseline that grew.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,10 @@ class Opened:
 
 
 class Lifecycle:
-    """Everything that changes a run and is not a batch. Each change is one transaction under the run's lock."""
+    """Everything that changes a run and is not a batch.
+
+    Each change is one transaction under the run's lock.
+    """
 
     def __init__(
         self,
@@ -58,7 +63,9 @@ class Lifecycle:
         self._clock = clock
 
     def open(self, run_id: str | None, given: RunInfo) -> Opened:
-        """Creates the run, or resumes it: tensors are merged, other given fields replaced, and it counts as running."""
+        """Creates the run, or resumes it: tensors are merged, other given fields replaced, and it counts as
+        running.
+        """
         run_id = run_id or _made_up(given.name)
         # How a run ended is told by finish(); here it begins or goes on.
         described = replace(given, status=None, reason=None, extra={**given.extra, "run_id": run_id})
@@ -139,7 +146,7 @@ class Lifecycle:
         return True
 
     def _resume(self, run_id: str, given: RunInfo) -> bool:
-        """Merges what was given; True if the verdict must be made anew because the baseline is another one."""
+        """Merges what was given; True if with another baseline the verdict must be made anew."""
         with self._database.read() as c:
             run = runs.get(c, run_id)
             described = runs.info(c, run.id)
@@ -192,7 +199,7 @@ def _restart(c: Connection, run: RunRecord) -> None:
 
 
 def _check(run_id: str, described: RunInfo) -> None:
-    """What the protocol alone cannot see: the description must be storable, and no run is its own baseline."""
+    """What the protocol does not see: a description that cannot be stored, a run that is its own baseline."""
     if described.baseline == run_id:
         raise Refused("baseline", "the id of another run", "the run's own id")
     try:

@@ -21,7 +21,8 @@ class SchemaError(RuntimeError):
 def migrations_dir() -> Path:
     """The folder with ``env.py``: inside the installed package, or two folders up in a checkout.
 
-    Found from this file and not from ``site-packages``, where an editable install leaves a copy that grows stale.
+    Found from this file and not from ``site-packages``, where an editable install leaves a copy that grows
+    stale.
     """
     here = Path(__file__).resolve().parent
     for folder in (here / "migrations", here.parent.parent / "migrations"):

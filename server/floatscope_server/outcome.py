@@ -1,4 +1,6 @@
-"""What follows from a judgement: verdict, the run's headline, alerts and messages, all in the caller's transaction."""
+"""What follows from a judgement: verdict, the run's headline, alerts and messages, all in the caller's
+transaction.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +101,9 @@ class Outcome:
 
 
 def worst_finding(findings: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """The finding that decides a run's headline: worst first, then the earliest; none that is over, unless all are."""
+    """The finding that decides a run's headline: worst first, then the earliest; none that is over, unless
+    all are.
+    """
     found = [f for f in findings if f.get("state") != "replaced"]
     standing = [f for f in found if f.get("state") != "recovered"] or found
     if not standing:

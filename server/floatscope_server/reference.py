@@ -12,8 +12,8 @@ _PAGE = """<!doctype html>
 <link rel="stylesheet" href="/static/app.css"></head>
 <body><main style="max-width:72rem;margin:2rem auto;padding:0 1rem">
 <h1>floatscope API {version}</h1>
-<p>Send the header <code>Authorization: Bearer TOKEN</code>. Errors are <code>application/problem+json</code> with the
-field, what was expected and a hint. The same as a machine-readable document: <a href="/openapi.json">openapi.json</a>.
+<p>Send the header <code>Authorization: Bearer TOKEN</code>. Errors are <code>application/problem+json</code>
+with the field, what was expected and a hint. For machines: <a href="/openapi.json">openapi.json</a>.
 <a href="/">Back to the runs</a>.</p>
 {operations}
 </main></body></html>

@@ -23,7 +23,10 @@ from floatscope_server.store.tensor_tables import TensorTables
 
 @dataclass(frozen=True)
 class Services:
-    """Everything behind the routes. ``ingest_slots`` bounds how many batches are unpacked and stored at once."""
+    """Everything behind the routes.
+
+    ``ingest_slots`` bounds how many batches are unpacked and stored at once.
+    """
 
     settings: Settings
     version: str

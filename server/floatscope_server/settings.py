@@ -1,4 +1,6 @@
-"""Every setting of the server: default, unit, meaning. Read from arguments, ``FLOATSCOPE_*`` variables or a TOML file."""
+"""Every setting of the server: default, unit, meaning. Read from arguments, ``FLOATSCOPE_*`` variables or a
+TOML file.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,10 @@ class SettingsError(ValueError):
 
 
 class Settings(BaseSettings):
-    """What ``floatscope serve`` works with. Arguments win over ``FLOATSCOPE_*`` variables, those over the TOML file."""
+    """What ``floatscope serve`` works with.
+
+    Arguments win over ``FLOATSCOPE_*`` variables, those over the TOML file.
+    """
 
     model_config = SettingsConfigDict(
         env_prefix="FLOATSCOPE_", env_ignore_empty=True, extra="forbid", frozen=True
@@ -34,7 +39,8 @@ class Settings(BaseSettings):
     data_dir: Path = Path("floatscope-data")
     """Where the embedded database and the first token are kept."""
     database_url: SecretStr | None = None
-    """``postgresql://user:password@host/database``; without it SQLite in ``data_dir``. May hold a password."""
+    """``postgresql://user:password@host/database``; without it SQLite in ``data_dir``. May hold a password.
+    """
     token: SecretStr | None = None
     """An admin token for the life of the process; never stored."""
     url: str | None = None
@@ -72,7 +78,8 @@ class Settings(BaseSettings):
         """Address for links, without a slash at the end."""
         if self.url is not None:
             return self.url
-        host = "127.0.0.1" if self.host in ("0.0.0.0", "::") else self.host  # noqa: S104  # a link needs a real host
+        # a link needs a real host
+        host = "127.0.0.1" if self.host in ("0.0.0.0", "::") else self.host  # noqa: S104
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
     @property
@@ -99,7 +106,10 @@ class Settings(BaseSettings):
 
 
 def load(overrides: Mapping[str, Any], *, config: Path | None) -> Settings:
-    """The settings from arguments (``overrides``), the environment and a TOML file (``config``). Raises SettingsError."""
+    """The settings from arguments (``overrides``), the environment and a TOML file (``config``).
+
+    Raises SettingsError.
+    """
     if config is not None and not config.is_file():
         raise SettingsError(f"the settings file {config} does not exist; expected a TOML file")
 

@@ -1,4 +1,6 @@
-"""Serves the dashboards' static files: compressed once, named by a list made at start, so no path can lead elsewhere."""
+"""Serves the dashboards' static files: compressed once, named by a list made at start, so no path can lead
+elsewhere.
+"""
 
 from __future__ import annotations
 

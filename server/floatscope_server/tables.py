@@ -1,7 +1,7 @@
 """The tables. ``run`` leads every primary key of telemetry, so a run can move to another database as a whole.
 
-Times are Unix seconds UTC. Text columns called ``*_json`` hold strict JSON (non-finite numbers as strings), since neither
-database keeps NaN in a number column on both paths (SQLite makes it NULL).
+Times are Unix seconds UTC. Text columns called ``*_json`` hold strict JSON (non-finite numbers as strings),
+since neither database keeps NaN in a number column on both paths (SQLite makes it NULL).
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ run = Table(
     Column("diagnosis_error", Text),
     Column("recipe_json", Text, nullable=False),  # the few keys of the recipe that lists show
     Column("info_json", Text, nullable=False),  # may be megabytes: last, so that lists pass over it
-    sqlite_autoincrement=True,  # an id is never used twice, so nothing cached for a deleted run can fit a new one
+    # an id is never used twice, so nothing cached for a deleted run can fit a new one
+    sqlite_autoincrement=True,
 )
 
 rank = Table(

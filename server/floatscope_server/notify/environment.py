@@ -16,7 +16,9 @@ _log = logging.getLogger(__name__)
 
 
 def offer_environment_channel(database: Database, *, is_set: bool, now: float) -> None:
-    """Makes the channel while the variable is set and switches it off when it is not; its address is never stored."""
+    """Makes the channel while the variable is set and switches it off when it is not; its address is never
+    stored.
+    """
     record = ChannelRecord(CHANNEL_ID, "slack", "Slack (environment)", None, "warning", (), is_set, now)
     with database.write() as c:
         if is_set or any(channel.id == CHANNEL_ID for channel in channels.listed(c)):
@@ -24,7 +26,9 @@ def offer_environment_channel(database: Database, *, is_set: bool, now: float) -
 
 
 def check_environment_url(url: str, *, allow_private: bool) -> None:
-    """Raises WebhookRefused for an address that may never be called; a name that does not resolve yet is only logged."""
+    """Raises WebhookRefused for an address that may never be called; a name that does not resolve yet is
+    only logged.
+    """
     try:
         webhook.check(url, allow_private=allow_private)
     except OSError:

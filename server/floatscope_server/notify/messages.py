@@ -1,7 +1,8 @@
-"""What a Slack message says: what, since when, where, how sure, what to do, and a link. Every change is a new message.
+"""What a Slack message says: what, since when, where, how sure, what to do, and a link. Every change is a
+new message.
 
-Everything from a run is escaped and cut to length, since names and texts come from outside. Block Kit's limits are 3,000
-characters in a section and 2,000 in a field; what is written here stays far below them.
+Everything from a run is escaped and cut to length, since names and texts come from outside. Block Kit's
+limits are 3,000 characters in a section and 2,000 in a field; what is written here stays far below them.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ class Messages:
     ) -> dict[str, Any]:
         """The webhook body for one change of an alert.
 
-        loss: (step, value) in order of steps, a value that is None is a gap.  onset_time: Unix seconds of the onset step.
+        loss: (step, value) in order of steps, a value that is None is a gap.  onset_time: Unix seconds of
+        the onset step.
         """
         finding = change.finding
         url = self._run_url(run.run_id, finding.get("onset_step"))
@@ -98,14 +100,18 @@ class Messages:
 
 
 def escape(text: object, limit: int) -> str:
-    """Text as Slack shows it literally: cut to ``limit`` characters, with ``& < >`` as entities and no code fences."""
+    """Text as Slack shows it literally: cut to ``limit`` characters, with ``& < >`` as entities and no code
+    fences.
+    """
     plain = str(text)
     plain = plain if len(plain) <= limit else plain[: limit - 3] + "..."
     return plain.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("`", "'")
 
 
 def curve(points: Sequence[tuple[int, float | None]], *, onset: int | None) -> str:
-    """The loss as one line of block characters, with a mark under the onset; empty without two finite values."""
+    """The loss as one line of block characters, with a mark under the onset; empty without two finite
+    values.
+    """
     finite = [v for _, v in points if v is not None and math.isfinite(v)]
     if len(finite) < 2:
         return ""

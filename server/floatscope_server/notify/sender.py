@@ -1,7 +1,7 @@
 """Sends what waits in the outbox: one thread, at least once, in order for each alert on each channel.
 
-A message is marked sent after the receiver took it. A process that dies in between sends it again when it comes back: at least
-once, and the outbox records it once.
+A message is marked sent after the receiver took it. A process that dies in between sends it again when it
+comes back: at least once, and the outbox records it once.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Posts to a webhook without being led astray: the address is resolved and checked, and exactly that address is called.
+"""Posts to a webhook without being led astray: the address is resolved and checked, and exactly that
+address is called.
 
-Checking a name and then letting a library resolve it again would leave a gap in which the name can point somewhere else, so
-the connection goes to the address that was checked. Redirects are answers, never followed. The webhook's address is a secret:
-no message made here contains more of it than the host.
+Checking a name and then letting a library resolve it again would leave a gap in which the name can point
+somewhere else, so the connection goes to the address that was checked. Redirects are answers, never
+followed. The webhook's address is a secret: no message made here contains more of it than the host.
 """
 
 from __future__ import annotations
@@ -48,7 +49,10 @@ class Target:
 
 
 def check(url: str, *, allow_private: bool) -> Target:
-    """The target of a webhook URL after resolving it. Raises WebhookRefused, or OSError if the name does not resolve now."""
+    """The target of a webhook URL after resolving it.
+
+    Raises WebhookRefused, or OSError if the name does not resolve now.
+    """
     parts = _parts(url)
     host = parts.hostname or ""
     port = parts.port or (443 if parts.scheme == "https" else 80)
@@ -120,7 +124,8 @@ def _connection(target: Target, timeout: float) -> http.client.HTTPConnection:
         )
     else:
         connection = http.client.HTTPConnection(target.host, target.port, timeout=timeout)
-    connection._create_connection = (  # type: ignore[attr-defined]  # the one place where http.client resolves a name
+    # the one place where http.client resolves a name
+    connection._create_connection = (  # type: ignore[attr-defined]
         lambda _address, timeout, source_address=None: socket.create_connection(
             (target.address, target.port), timeout, source_address
         )

@@ -38,7 +38,10 @@ STATE_AFTER = {
 
 
 class AlertAction(BaseModel):
-    """What a person does with an alert. ``mute_until``: no messages about it before then; null: messages again."""
+    """What a person does with an alert.
+
+    ``mute_until``: no messages about it before then; null: messages again.
+    """
 
     model_config = ConfigDict(extra="forbid")
 

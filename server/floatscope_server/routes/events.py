@@ -21,7 +21,7 @@ async def events(
     run: Annotated[str | None, Query(pattern=f"^{RUN_ID_PATTERN}$", description="Only of this run.")] = None,
     last_event_id: Annotated[str | None, Header()] = None,
 ) -> Response:
-    """A stream of ``tick``, ``verdict``, ``run`` and ``alert`` events that goes on after ``Last-Event-ID``."""
+    """Streams ``tick``, ``verdict``, ``run`` and ``alert`` events; goes on after ``Last-Event-ID``."""
     text = last_event_id or ""
     last_id = int(text) if text.isascii() and text.isdigit() and len(text) <= MAX_ID_DIGITS else None
     stream = services.events.read(run=run, last_id=last_id)

@@ -30,7 +30,9 @@ HEALTHS = ("healthy", "watch", "warning", "critical")
 
 
 class RunChange(BaseModel):
-    """What may be changed of a run; a field that is not given stays, ``baseline: null`` takes the baseline away."""
+    """What may be changed of a run; a field that is not given stays, ``baseline: null`` takes the baseline
+    away.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -126,7 +128,10 @@ def show_run(run_id: RunId, services: Use) -> Response:
 
 @router.patch("/runs/{run_id}", openapi_extra=fields.body_of(RunChange), response_class=Json)
 async def change_run(request: Request, run_id: RunId, services: Use) -> Response:
-    """Changes name, project or baseline. With another baseline the run is judged anew from its stored steps."""
+    """Changes name, project or baseline.
+
+    With another baseline the run is judged anew from its stored steps.
+    """
     wanted = await fields.read_json(request, RunChange)
     given = wanted.model_dump(exclude_unset=True)
     for key in ("name", "project"):

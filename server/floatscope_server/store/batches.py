@@ -110,7 +110,9 @@ def stat_names(c: Connection, run: int) -> list[str]:
 def glances(
     c: Connection, run: int, rank: int, *, points: int
 ) -> Iterator[tuple[int, int, dict[str, float]]]:
-    """(first step, last step, glance) of evenly spaced batches of a rank, at most about ``points`` and always the last."""
+    """(first step, last step, glance) of evenly spaced batches of a rank, at most about ``points`` and
+    always the last.
+    """
     top = c.execute(
         select(func.max(_batch.c.seq)).where(
             _batch.c.run == run, _batch.c.rank == rank, _batch.c.lost.is_(False)

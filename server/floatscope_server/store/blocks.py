@@ -1,4 +1,6 @@
-"""The numbers of a batch as compressed blocks: one row for its steps, one for its scalars, one per statistic."""
+"""The numbers of a batch as compressed blocks: one row for its steps, one for its scalars, one per
+statistic.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,10 @@ def write(c: Connection, run: int, rank: int, seq: int, batch: Batch) -> None:
 def read(
     c: Connection, run: int, rank: int, seq: int, *, stats: Sequence[str], tensor_names: tuple[str, ...]
 ) -> Batch:
-    """The batch as it was sent. ``stats``: every statistic the run may have; ``tensor_names``: the batch's columns."""
+    """The batch as it was sent.
+
+    ``stats``: every statistic the run may have; ``tensor_names``: the batch's columns.
+    """
     query = select(_block.c.kind, _block.c.name, _block.c.data).where(
         _block.c.run == run,
         _block.c.rank == rank,
@@ -89,8 +94,7 @@ def each(
         .where(_block.c.seq.between(first_seq, last_seq))
         .order_by(_block.c.seq)
     )
-    for seq, data in c.execute(query):
-        yield seq, data
+    yield from ((seq, data) for seq, data in c.execute(query))
 
 
 def rows_block(data: bytes) -> tuple[Int64, Float64, Int64]:

@@ -1,4 +1,7 @@
-"""Channels by which people are told. A channel's address is a secret: it leaves this module only towards the sender."""
+"""Channels by which people are told.
+
+A channel's address is a secret: it leaves this module only towards the sender.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Messages that wait to be sent. A message is stored in the transaction of what it tells, so neither exists alone."""
+"""Messages that wait to be sent.
+
+A message is stored in the transaction of what it tells, so neither exists alone.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +60,10 @@ def add(c: Connection, *, channel: str, alert: str, event: str, body: Mapping[st
 
 
 def due(c: Connection, *, now: float, limit: int) -> list[Message]:
-    """Messages to send now. Of the messages about one alert on one channel only the oldest that waits, so order is kept."""
+    """Messages to send now.
+
+    Of the messages about one alert on one channel only the oldest that waits, so order is kept.
+    """
     query = (
         select(_outbox)
         .join(tables.channel, tables.channel.c.id == _outbox.c.channel)

@@ -27,7 +27,10 @@ class Span:
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of one batch that a reader gets to see. step: int64 [T].  shown: bool [T].  stat_row: int64 [D]."""
+    """The rows of one batch that a reader gets to see.
+
+    Step: int64 [T].  shown: bool [T].  stat_row: int64 [D].
+    """
 
     key: BatchKey
     step: Int64
@@ -84,7 +87,8 @@ def stat_blocks(
     tensor_tables: TensorTables,
     tensors: Mapping[str, Mapping[str, Any]],
 ) -> Iterator[tuple[tuple[str, ...], Int64, Float64, Bool]]:
-    """Per batch: tensor names [S], steps [D], values [D, S] and presence [D, S] of a stored or derived statistic.
+    """Per batch: tensor names [S], steps [D], values [D, S] and presence [D, S] of a stored or derived
+    statistic.
 
     Rows that do not count are left out. ``tensors``: the run's description of its tensors, for the formats.
     """

@@ -23,7 +23,9 @@ REBUILD: Mapping[str, Any] = {
     "version": tables.run.c.version + 1,
     "baseline_arrivals": -1,  # less than any baseline has: the verdict is behind until it was made anew
 }
-"""Columns of a run whose verdict must be made anew from its stored batches, since its baseline is another one now."""
+"""Columns of a run whose verdict must be made anew from its stored batches, since its baseline is another
+one now.
+"""
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,9 @@ class StoredTable:
 
 
 class TensorTables:
-    """Reads and writes tensor tables and remembers the latest ones, since nearly every batch names the same."""
+    """Reads and writes tensor tables and remembers the latest ones, since nearly every batch names the
+    same.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

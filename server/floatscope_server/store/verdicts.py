@@ -17,7 +17,9 @@ from floatscope_server.database import upsert
 
 @dataclass(frozen=True)
 class SavedEngine:
-    """An engine's state after the run's first ``arrivals`` batches and the baseline's first ``baseline_arrivals``."""
+    """An engine's state after the run's first ``arrivals`` batches and the baseline's first
+    ``baseline_arrivals``.
+    """
 
     revision: int
     arrivals: int
