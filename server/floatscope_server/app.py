@@ -14,6 +14,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import HTMLResponse, Response
 
 from floatscope_dashboards.pages import Pages
@@ -43,6 +44,7 @@ from floatscope_server.store.tensor_tables import TensorTables
 
 API = "/api/v1"
 MACHINE_PATHS = ("/api/", "/openapi.json", "/healthz", "/readyz", "/metrics")
+GZIP_FROM_BYTES = 4096  # event streams are never compressed: they must not wait in a buffer
 INGEST_SLOTS = 6  # each may hold a body of 32 MiB and what it unpacks to
 
 _log = logging.getLogger(__name__)
@@ -132,6 +134,7 @@ def create_app(
         lifespan=lifespan,
         middleware=[
             Middleware(CarefulHeaders),
+            Middleware(GZipMiddleware, minimum_size=GZIP_FROM_BYTES, compresslevel=1),
             Middleware(Gate, access=access, public_url=settings.public_url),
         ],
     )

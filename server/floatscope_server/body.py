@@ -53,7 +53,7 @@ async def read(request: Request, *, limit: int = MAX_BODY_BYTES) -> bytes:
 
 
 async def drain(request: Request) -> None:
-    """Reads on, within bounds, what a client still sends, unless it waits for leave (Expect: 100-continue)."""
+    """Reads on, within bounds, what a client still sends, unless it waits for ``100-continue``."""
     if request.headers.get("expect", "").lower() == "100-continue":
         return
     left = DRAIN_BYTES

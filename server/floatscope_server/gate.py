@@ -6,12 +6,13 @@ from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import cookie_parser
+from starlette.requests import Request, cookie_parser
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from floatscope_server.access import Access, is_same_origin
 from floatscope_server.answers import ProblemAnswer
+from floatscope_server.body import drain
 from floatscope_server.errors import Problem
 
 OPEN_PATHS = ("/healthz", "/readyz", "/login")
@@ -59,7 +60,7 @@ class CarefulHeaders:
 
 
 class Gate:
-    """Lets a request through with a valid Bearer token or session cookie; else 401, and for pages 303 to /login.
+    """Lets a request through with a valid Bearer token or session cookie; else 401, or 303 to /login.
 
     A request that changes something and is let in by a cookie must come from a page of this server.
     """
@@ -77,6 +78,7 @@ class Gate:
         if answer is None:
             await self._app(scope, receive, send)
         else:
+            await drain(Request(scope, receive))
             await answer(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> Response | None:
@@ -146,7 +148,7 @@ def _unauthorized(detail: str) -> Response:
             detail,
             field="Authorization",
             expected="Bearer and a valid token",
-            hint="send the header Authorization: Bearer TOKEN; it is in the file 'token' of the data directory",
+            hint="send Authorization: Bearer TOKEN; the file 'token' in the data directory holds it",
             headers={"WWW-Authenticate": 'Bearer realm="floatscope"'},
         )
     )
