@@ -102,7 +102,7 @@ def _finding_banner(view: RunView, current: tuple[Finding, ...], findings: tuple
         tone=f"v-{sign.kind}",
         icon=sign.kind,
         title=title,
-        why="" if why.rstrip(". ") in (lead.title, "") else why,
+        why="" if why.startswith(lead.title) else why,
         big=NO_VALUE if lead.confidence is None else f"{percent(lead.confidence)}\u202f%",
         big_note="confidence",
         notes=_notes(view),

@@ -11,8 +11,9 @@ Figure = dict[str, Any]
 MAX_TEXT = 60
 """Longest name drawn into a figure; the full one is beside it as ordinary text."""
 
-# plotly.js 4 shows a "Share chart..." button that uploads the figure to Plotly's cloud: off, no address to send to,
-# and the only button there is saves a picture. Zoom is by dragging, reset by double click, Esc or a button beside.
+# plotly.js 4 shows a "Share chart..." button that uploads the figure to Plotly's cloud: off, no address to
+# send to, and the only button there is saves a picture. Zoom is by dragging, reset by double click, Esc or a
+# button beside.
 CONFIG: dict[str, Any] = {
     "displaylogo": False,
     "showSendToCloud": False,

@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from floatscope.protocol.names import STATS
 from floatscope_dashboards.findings import Alternative, Evidence, Finding, open_findings, read_findings
-from floatscope_dashboards.heat_stats import HEAT_STATS
 from floatscope_dashboards.loss_figure import Panel
 from floatscope_dashboards.wording import as_text, signal_of
 
+TENSOR_STATS = frozenset((*STATS, "headroom_log2"))
+"""What the server has as a series per tensor: the stored statistics, and headroom, which it derives."""
 MAX_NEEDS = 4
 """Signals named per rule that could not look; the rest is counted."""
 
@@ -66,9 +68,8 @@ def _unchecked(verdict: Mapping[str, Any]) -> tuple[Unchecked, ...]:
 def proof_panel(card: EvidenceCard) -> tuple[Panel, str] | None:
     """The panel under the loss, with the statistic's name: the first evidence that is a tensor's
     statistic."""
-    known = {stat.name for stat in HEAT_STATS}
     for item in card.evidence:
-        if item.tensor and item.signal in known:
+        if item.tensor and item.signal in TENSOR_STATS:
             signal = signal_of(item.signal)
             return Panel(item.tensor, signal.label, signal.unit), item.signal
     return None

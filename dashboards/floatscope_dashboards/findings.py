@@ -3,6 +3,7 @@ stored."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -162,7 +163,7 @@ def _evidence(item: Mapping[str, Any]) -> Evidence:
     raw = item.get("value")
     number = as_float(raw)
     if number is not None:
-        value = with_unit(number_text(number), signal.unit)
+        value = with_unit(number_text(number), signal.unit if math.isfinite(number) else "")
     else:
         value = raw if isinstance(raw, str) else "missing" if raw is None else str(raw)
     expected = item.get("expected")

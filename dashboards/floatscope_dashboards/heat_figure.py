@@ -4,20 +4,17 @@ top."""
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Mapping
 from typing import Any
 
 from floatscope_dashboards.chart_parts import Figure, axis, layout, onset_shapes, plain
-from floatscope_dashboards.heat_grid import Grid, Row, read_grid
+from floatscope_dashboards.heat_grid import Row, read_grid
 from floatscope_dashboards.heat_stats import HeatStat
 
 MAX_TICKS = 40
 """Up to so many rows each get a label; above it a few per block."""
 TICKS_PER_BLOCK = 5
 MAX_TICK_TEXT = 20
-ZERO_BELOW = 1.0
-"""On a log2 scale a value of 0 is drawn this far below the smallest positive one."""
 
 
 def heat_frame(*, onset: int | None) -> Figure:
@@ -63,7 +60,8 @@ def fill_heat(
     figure = copy.deepcopy(frame)
     grid = read_grid(payload, worst=stat.worst, order=order)
     values, marks = figure["data"]
-    values["z"], (values["zmin"], values["zmax"]) = _colour_values(grid, stat)
+    values["z"] = [list(row) for row in grid.value]
+    values["zmin"], values["zmax"] = stat.low, stat.high
     values["colorscale"] = f"@ramp-{stat.worst}"
     marks["z"] = [list(row) for row in grid.mark]
     for trace in (values, marks):
@@ -83,22 +81,6 @@ def fill_heat(
             _origin_label(onset, at, right=onset > (grid.edges[0] + grid.edges[-1]) / 2)
         )
     return figure
-
-
-def _colour_values(grid: Grid, stat: HeatStat) -> tuple[list[list[float | None]], tuple[float, float]]:
-    """z per cell and its range: the statistic's own range, or that of the data; log2 where it says so."""
-    finite = [value for row in grid.value for value in row if value is not None]
-    if not stat.log:
-        low = stat.low if stat.low is not None else min(finite, default=0.0)
-        high = stat.high if stat.high is not None else max(finite, default=1.0)
-        return [list(row) for row in grid.value], (low, high if high > low else low + 1.0)
-    positive = [math.log2(value) for value in finite if value > 0]
-    low, high = min(positive, default=0.0), max(positive, default=1.0)
-    z = [
-        [None if value is None else math.log2(value) if value > 0 else low - ZERO_BELOW for value in row]
-        for row in grid.value
-    ]
-    return z, (low - ZERO_BELOW, high if high > low else low + 1.0)
 
 
 def _ticks(rows: tuple[Row | None, ...]) -> list[tuple[int, str]]:

@@ -77,7 +77,7 @@ def read_grid(payload: Mapping[str, Any], *, worst: str, order: Mapping[str, int
     if len(starts) != len(ends):
         raise ValueError(f"to: expected {len(starts)} columns as in from, got {len(ends)}")
     codes = _decode(payload.get("data", ""), rows=len(tensors), columns=len(starts))
-    edges, columns = _columns(starts, ends)
+    edges, columns = _columns(starts, ends, [at for at in range(len(starts)) if _has_data(codes, at)])
     marks = _marks(payload)
     rows = _rows(tensors, order or {})
     low, high = float(payload.get("lo") or 0.0), float(payload.get("hi") or 0.0)
@@ -109,21 +109,29 @@ def _decode(text: Any, *, rows: int, columns: int) -> list[bytes]:
     return [data[row * columns : (row + 1) * columns] for row in range(rows)]
 
 
-def _columns(starts: Sequence[int], ends: Sequence[int]) -> tuple[tuple[float, ...], tuple[int | None, ...]]:
-    """Edges and payload columns, with a column for each hole in the steps."""
-    if not starts:
+def _has_data(codes: Sequence[bytes], column: int) -> bool:
+    return any(row[column] != MISSING_CODE for row in codes)
+
+
+def _columns(
+    starts: Sequence[int], ends: Sequence[int], used: Sequence[int]
+) -> tuple[tuple[float, ...], tuple[int | None, ...]]:
+    """Edges and payload columns. Columns without any data are left out, so that statistics sampled on every
+    tenth step make no stripes; a hole that is longer than sampling explains is one column of its own."""
+    if not used:
         return (), ()
-    distances = sorted(b - a for a, b in pairwise(starts))
-    usual = float(distances[len(distances) // 2]) if distances else float(ends[0] - starts[0] + 1)
-    edges: list[float] = [float(starts[0])]
-    columns: list[int | None] = [0]
-    for index in range(1, len(starts)):
-        if starts[index] - starts[index - 1] > GAP_FACTOR * usual:
-            edges.append(starts[index - 1] + usual)
+    distances = sorted(starts[b] - starts[a] for a, b in pairwise(used))
+    width = float(ends[used[0]] - starts[used[0]] + 1)
+    usual = float(distances[len(distances) // 2]) if distances else width
+    edges: list[float] = [float(starts[used[0]])]
+    columns: list[int | None] = [used[0]]
+    for before, index in pairwise(used):
+        if starts[index] - starts[before] > GAP_FACTOR * usual:
+            edges.append(starts[before] + usual)
             columns.append(None)
         edges.append(float(starts[index]))
         columns.append(index)
-    edges.append(max(starts[-1] + usual, float(ends[-1] + 1)))
+    edges.append(max(starts[used[-1]] + usual, float(ends[used[-1]] + 1)))
     return tuple(edges), tuple(columns)
 
 

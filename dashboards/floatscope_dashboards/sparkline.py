@@ -58,7 +58,7 @@ def _curve(values: Sequence[float | None], *, width: int, height: int) -> list[s
     run: list[str] = []
     for index, value in enumerate([*values, None]):
         if value is not None and math.isfinite(value):
-            share = min(max((value - low) / span, 0.0), 1.0)
+            share = (value - low) / span  # what lies outside the scale is cut off by the picture's edge
             run.append(f"{_x(index / last, width):.1f} {height - 3 - share * (height - 6):.1f}")
             continue
         if len(run) == 1:

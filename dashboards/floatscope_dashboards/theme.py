@@ -83,6 +83,12 @@ RAMPS: Mapping[str, tuple[tuple[float, str], ...]] = {
     ),
 }
 
+# For statistics whose healthy value is 0, which is most of the map: the pale end is a single quiet tone.
+HIGH_RAMPS: Mapping[str, tuple[tuple[float, str], ...]] = {
+    "light": ((0.0, "#e4ecf3"), (0.12, "#f7e6c8"), (0.35, "#f0ab62"), (0.7, "#d8692b"), (1.0, "#a8320a")),
+    "dark": ((0.0, "#1e2a37"), (0.12, "#4a4038"), (0.35, "#9a4f28"), (0.7, "#d9662c"), (1.0, "#ff8f55")),
+}
+
 # For statistics without a bad end (amax, scale): one hue, low to high.
 NEUTRAL_RAMPS: Mapping[str, tuple[tuple[float, str], ...]] = {
     "light": ((0.0, "#f3f6f9"), (0.5, "#9fc3dd"), (1.0, "#0b5c94")),
@@ -94,7 +100,7 @@ TOKENS: Mapping[str, Mapping[str, Any]] = {
     theme: {
         **colours,
         "ramp-low": [list(stop) for stop in RAMPS[theme]],
-        "ramp-high": [[1.0 - place, colour] for place, colour in reversed(RAMPS[theme])],
+        "ramp-high": [list(stop) for stop in HIGH_RAMPS[theme]],
         "ramp-none": [list(stop) for stop in NEUTRAL_RAMPS[theme]],
         "ramp-marks": [
             [0.0, colours["nan"]],
@@ -112,8 +118,8 @@ nowhere."""
 def resolve(value: Any, theme: str) -> Any:
     """A copy of `value` with the theme's colours for its "@token" strings.
 
-    Only keys that end in "color" or are "colorscale" are looked at: a tensor may be called "@nan". Raises KeyError
-    for an unknown theme or token.
+    Only keys that end in "color" or are "colorscale" are looked at: a tensor may be called "@nan". Raises
+    KeyError for an unknown theme or token.
     """
     if isinstance(value, dict):
         return {key: _resolve_key(key, item, theme) for key, item in value.items()}

@@ -152,9 +152,8 @@ def cause_label(cause: str | None) -> str:
 
 def signal_of(name: str) -> Signal:
     """Label and unit of a signal; an unknown one keeps its own name."""
-    return SIGNALS.get(
-        name, Signal(name, "%" if name.endswith("_pct") else "s" if name.endswith("_s") else "")
-    )
+    unit = "%" if name.endswith("_pct") else "s" if name.endswith("_s") else ""
+    return SIGNALS.get(name) or Signal(name[:1].upper() + name[1:], unit)
 
 
 def health_sign(health: str) -> Sign:

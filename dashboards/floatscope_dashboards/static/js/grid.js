@@ -31,22 +31,23 @@ function decode(text, rows, columns) {
   return Uint8Array.from(raw, (letter) => letter.charCodeAt(0));
 }
 
-/** Edges between columns and the payload column of each; null is a hole in the steps. */
-function columnsOf(starts, ends) {
-  if (!starts.length) return { edges: [], columns: [] };
-  const distances = starts.slice(1).map((step, index) => step - starts[index]).sort((a, b) => a - b);
-  const usual = distances.length ? distances[Math.floor(distances.length / 2)] : ends[0] - starts[0] + 1;
-  const edges = [starts[0]];
-  const columns = [0];
-  for (let index = 1; index < starts.length; index += 1) {
-    if (starts[index] - starts[index - 1] > GAP_FACTOR * usual) {
-      edges.push(starts[index - 1] + usual);
+/** Edges between columns and the payload column of each; null is a hole. `used`: the columns that have any data. */
+function columnsOf(starts, ends, used) {
+  if (!used.length) return { edges: [], columns: [] };
+  const distances = used.slice(1).map((at, index) => starts[at] - starts[used[index]]).sort((a, b) => a - b);
+  const usual = distances.length ? distances[Math.floor(distances.length / 2)] : ends[used[0]] - starts[used[0]] + 1;
+  const edges = [starts[used[0]]];
+  const columns = [used[0]];
+  used.slice(1).forEach((at, index) => {
+    const before = starts[used[index]];
+    if (starts[at] - before > GAP_FACTOR * usual) {
+      edges.push(before + usual);
       columns.push(null);
     }
-    edges.push(starts[index]);
-    columns.push(index);
-  }
-  edges.push(Math.max(starts.at(-1) + usual, ends.at(-1) + 1));
+    edges.push(starts[at]);
+    columns.push(at);
+  });
+  edges.push(Math.max(starts[used.at(-1)] + usual, ends[used.at(-1)] + 1));
   return { edges, columns };
 }
 
@@ -108,7 +109,8 @@ export function readGrid(payload, { worst, order = {} }) {
   const ends = payload.to ?? [];
   const width = starts.length;
   const codes = decode(payload.data, tensors.length, width);
-  const { edges, columns } = columnsOf(starts, ends);
+  const used = starts.map((_, at) => at).filter((at) => tensors.some((_, row) => codes[row * width + at] !== MISSING_CODE));
+  const { edges, columns } = columnsOf(starts, ends, used);
   const marks = new Map();
   for (const [name, mark] of [['inf', INF_MARK], ['nan', NAN_MARK]]) {
     for (const [row, column, count] of payload[name] ?? []) if (count) marks.set(row * width + column, mark);

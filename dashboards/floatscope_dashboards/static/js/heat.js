@@ -4,7 +4,6 @@ import { plotlyText } from './core.js';
 const MAX_TICKS = 40;
 const TICKS_PER_BLOCK = 5;
 const MAX_TICK_TEXT = 20;
-const ZERO_BELOW = 1;
 
 /**
  * @param {object} frame the page's frame, with "@token" colours
@@ -14,7 +13,7 @@ const ZERO_BELOW = 1;
 export function fillHeat(frame, grid, { stat, onset, origin = null }) {
   const figure = structuredClone(frame);
   const [values, marks] = figure.data;
-  Object.assign(values, colourValues(grid, stat), { colorscale: `@ramp-${stat.worst}`, x: grid.edges });
+  Object.assign(values, { z: grid.value, zmin: stat.low, zmax: stat.high, colorscale: `@ramp-${stat.worst}`, x: grid.edges });
   Object.assign(marks, { z: grid.mark, x: grid.edges });
   const { layout } = figure;
   const { rows, edges } = grid;
@@ -30,22 +29,6 @@ export function fillHeat(frame, grid, { stat, onset, origin = null }) {
     layout.annotations.push(originLabel(onset, at, onset > (edges[0] + edges.at(-1)) / 2));
   }
   return figure;
-}
-
-function colourValues(grid, stat) {
-  const known = grid.value.flat().filter((value) => value != null);
-  const least = (list, otherwise) => (list.length ? list.reduce((a, b) => Math.min(a, b)) : otherwise);
-  const most = (list, otherwise) => (list.length ? list.reduce((a, b) => Math.max(a, b)) : otherwise);
-  if (!stat.log) {
-    const low = stat.low ?? least(known, 0);
-    const high = stat.high ?? most(known, 1);
-    return { z: grid.value, zmin: low, zmax: high > low ? high : low + 1 };
-  }
-  const positive = known.filter((value) => value > 0).map(Math.log2);
-  const low = least(positive, 0);
-  const high = most(positive, 1);
-  const colour = (value) => (value == null ? null : value > 0 ? Math.log2(value) : low - ZERO_BELOW);
-  return { z: grid.value.map((row) => row.map(colour)), zmin: low - ZERO_BELOW, zmax: high > low ? high : low + 1 };
 }
 
 function ticks(rows) {

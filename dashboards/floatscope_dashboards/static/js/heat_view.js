@@ -9,6 +9,8 @@ import { draw, fail } from './plot.js';
 const MAX_COLUMNS = 400;
 const LISTED = 9;
 const TIP_ROWS = 3;
+const NARROW_PX = 560;
+const NARROW_LEFT_PX = 96;
 const MARK_WORD = { 1: 'NaN', 2: 'Inf' };
 
 /** @param {() => object} current the page's data @param {() => [number, number]|null} steps the reader's zoom */
@@ -51,6 +53,7 @@ export function heatView(current, steps) {
       const block = title.text.replace(/<\/?b>/g, '');
       if (data.formats[block]) title.text += ` ${data.formats[block]}`;
     }
+    figure.layout.margin.l = box().left;
     await draw(place, figure, data);
     legend(data);
     slider.disabled = !grid.columns.length;
@@ -70,7 +73,8 @@ export function heatView(current, steps) {
 
   function box() {
     const { l, r, t, b } = current().frames.heat.layout.margin;
-    return { left: l, top: t, width: place.clientWidth - l - r, height: place.clientHeight - t - b };
+    const left = place.clientWidth < NARROW_PX ? NARROW_LEFT_PX : l;
+    return { left, top: t, width: place.clientWidth - left - r, height: place.clientHeight - t - b };
   }
 
   function pixelOf(step) {
@@ -150,12 +154,7 @@ export function heatView(current, steps) {
     return element('li', { className }, where, element('span', { className: 'v', text: valueText(code, mark) }), bar);
   }
 
-  function shareOf(value, { low, high, log }) {
-    if (log) return 0;
-    const from = low ?? grid.valueOf(0);
-    const to = high ?? grid.valueOf(LEVELS);
-    return to > from ? Math.min(1, Math.max(0, (value - from) / (to - from))) : 0;
-  }
+  const shareOf = (value, { low, high }) => Math.min(1, Math.max(0, (value - low) / (high - low)));
 
   function spanText(column) {
     const at0 = grid.columns[column];
@@ -169,10 +168,8 @@ export function heatView(current, steps) {
     const values = data.tokens[theme()][`ramp-${item.worst}`];
     const ramp = element('i', { className: 'ramp' });
     ramp.style.background = `linear-gradient(90deg,${values.map(([place0, colour]) => `${colour} ${place0 * 100}%`).join()})`;
-    const low = item.log ? grid.valueOf(0) : item.low ?? grid.valueOf(0);
-    const high = item.log ? grid.valueOf(LEVELS) : item.high ?? grid.valueOf(LEVELS);
-    const scale = element('span', {}, `${item.label}${item.unit ? `, ${item.unit}` : ''} `, element('span', { className: 'num', text: numberText(low) }), ramp);
-    scale.append(element('span', { className: 'num', text: `${numberText(high)}${item.high == null ? '' : '+'}` }));
+    const scale = element('span', {}, `${item.label}${item.unit ? `, ${item.unit}` : ''} `, element('span', { className: 'num', text: numberText(item.low) }), ramp);
+    scale.append(element('span', { className: 'num', text: `${numberText(item.high)}${item.high === 100 ? '' : '+'}` }));
     const swatches = [['k-nan', 'NaN'], ['k-inf', 'Inf'], ['k-gap', 'no data']].map(([className, text]) =>
       element('span', {}, element('i', { className }), text),
     );
@@ -242,7 +239,7 @@ export function heatView(current, steps) {
   function press() {
     for (const item of $$('[data-stat]')) item.setAttribute('aria-pressed', String(item.dataset.stat === stat().name));
   }
-  addEventListener('resize', () => grid && show());
+  addEventListener('resize', () => redraw());
 
   /** After the server's HTML was read again: new statistics, a first onset. */
   function refreshed() {

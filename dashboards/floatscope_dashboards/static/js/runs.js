@@ -79,7 +79,9 @@ function updateRows(fresh) {
     const byRun = new Map(next.map((row) => [row.dataset.run, row]));
     for (const row of now) {
       const other = byRun.get(row.dataset.run);
-      if (other && !row.contains(document.activeElement)) swap(row, other);
+      if (!other) continue;
+      Object.assign(row.dataset, other.dataset);
+      if (!row.contains(document.activeElement)) swap(row, other);
     }
     $('#reorder').textContent = moved === 1 ? '1 row changed place' : `${moved} rows changed place`;
   }

@@ -1,0 +1,38 @@
+"""One browser for all tests, one page for each, which fails on any console error or foreign request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, sync_playwright
+
+from tests.dashboards.site import Site, default_site
+from tests.dashboards.watched import Watched, launch, watched_page
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        found = launch(playwright)
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    found = browser.new_context(viewport={"width": 1440, "height": 900}, color_scheme="light")
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    with default_site() as found:
+        yield found
+
+
+@pytest.fixture
+def watched(context: BrowserContext, site: Site) -> Iterator[Watched]:
+    with watched_page(context, site.url) as found:
+        yield found
