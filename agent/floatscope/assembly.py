@@ -16,7 +16,7 @@ from floatscope.delivery import Delivery
 from floatscope.guard import Guard
 from floatscope.identity import choose_run_id, thread_name, unique_in_process
 from floatscope.monitor import Monitor
-from floatscope.probes import ProbeSet
+from floatscope.probes import attach
 from floatscope.protocol.runinfo import RunInfo
 from floatscope.runlog import RunLog
 from floatscope.schedule import Schedule
@@ -95,7 +95,7 @@ def _assemble(model: Any, optimizer: Any, config: MonitorConfig, *, run_id: str,
             is_started = True
         if not is_started:
             sender = None
-    probes = ProbeSet()
+    probes = attach(model, optimizer, config, guard=guard, catalog=catalog)
     goodbye = None
     if config.mode == "local" and log_path is not None:
         goodbye = f"floatscope: wrote {log_path}; to see what it says: floatscope diagnose {log_path}"

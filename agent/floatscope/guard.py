@@ -32,8 +32,8 @@ class Area:
         self.failures = 0
         self.tripped = False
 
-    def __enter__(self) -> None:
-        return None
+    def __enter__(self) -> Area:
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

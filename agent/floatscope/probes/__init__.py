@@ -6,8 +6,13 @@ imported only inside these modules, and only if the process has it loaded alread
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Protocol
 
+from floatscope.catalog import Catalog
+from floatscope.config import MonitorConfig
+from floatscope.guard import Guard
+from floatscope.probes.gpu import GpuProbe, load_pynvml, place_of_process
 from floatscope.rows import Row
 
 
@@ -21,18 +26,7 @@ class Pending(Protocol):
         """Puts the readings into the row; those that have not arrived stay missing."""
 
 
-class Nothing:
-    """No readings."""
-
-    def is_ready(self) -> bool:
-        """Always."""
-        return True
-
-    def deliver(self, row: Row) -> None:
-        """Nothing to add."""
-
-
-class ProbeSet:
+class ProbeSet(Protocol):
     """All probes of a monitor as one."""
 
     def begin(self, *, is_sampled: bool) -> None:
@@ -46,11 +40,78 @@ class ProbeSet:
 
     def has_readings(self) -> bool:
         """Whether the step under way has been measured in part."""
-        return False
 
     def collect(self, row: Row) -> Pending:
         """Ends the step for all probes."""
-        return Nothing()
 
     def remove(self) -> None:
         """Takes all probes out of the process."""
+
+
+class Nothing:
+    """No readings."""
+
+    def is_ready(self) -> bool:
+        """Always."""
+        return True
+
+    def deliver(self, row: Row) -> None:
+        """Nothing to add."""
+
+
+class WithoutTorch:
+    """The probes of a process that has not loaded torch: only the GPU's."""
+
+    def __init__(self, gpu: GpuProbe | None) -> None:
+        self._gpu = gpu
+
+    def begin(self, *, is_sampled: bool) -> None:
+        """Nothing to prepare."""
+
+    def batch(self, batch: Any) -> None:
+        """Batches of other frameworks are not looked at."""
+
+    def read_later(self, name: str, tensor: Any) -> None:
+        """There are no tensors."""
+
+    def has_readings(self) -> bool:
+        """Nothing is measured."""
+        return False
+
+    def collect(self, row: Row) -> Pending:
+        """Adds the GPU's readings."""
+        if self._gpu is not None:
+            row.scalars.update(self._gpu.latest())
+        return Nothing()
+
+    def remove(self) -> None:
+        """Stops the GPU's thread."""
+        if self._gpu is not None:
+            self._gpu.remove()
+
+
+def attach(
+    model: Any, optimizer: Any, config: MonitorConfig, *, guard: Guard, catalog: Catalog, nvml: Any = None
+) -> ProbeSet:
+    """Finds what there is to probe and installs it.
+
+    nvml: stands in for the pynvml module (tests).  Nothing here raises: a probe that cannot be installed is
+    reported and left out.
+    """
+    gpu: GpuProbe | None = None
+    if config.gpu is not False and config.mode != "off":
+        with guard.area("gpu", loses="gpu_* readings") as area:
+            found = GpuProbe(
+                nvml if nvml is not None else load_pynvml(),
+                every_s=config.gpu_every_s,
+                place=lambda: place_of_process(config.launch.local_rank),
+                guard=guard,
+                area=area,
+            )
+            found.install()
+            gpu = found
+    if "torch" not in sys.modules or config.mode == "off":
+        return WithoutTorch(gpu)
+    from floatscope.probes.torch_probes import TorchProbes
+
+    return TorchProbes(model, optimizer, config, guard=guard, catalog=catalog, gpu=gpu)

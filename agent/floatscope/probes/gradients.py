@@ -1,0 +1,79 @@
+"""Where a parameter's gradient is, and norms of many tensors in a few kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from floatscope.rows import Row
+
+
+def gradient_of(parameter: Any) -> Tensor | None:
+    """This rank's part of the gradient, or None where there is none that can be read.
+
+    With fused gradient accumulation (Megatron) the sum is in ``main_grad`` and ``grad`` is None or a dummy.
+    """
+    grad = parameter.grad
+    is_plain = type(grad) is Tensor and grad.layout is torch.strided and grad.is_floating_point()
+    if is_plain and not hasattr(parameter, "main_grad") and grad.device.type != "meta" and grad.numel():
+        return cast(Tensor, grad)  # nearly always
+    main = getattr(parameter, "main_grad", None)
+    if isinstance(main, Tensor) and (grad is None or getattr(parameter, "grad_added_to_main_grad", False)):
+        grad = main
+    return None if grad is None else local_values(grad)
+
+
+def local_values(tensor: Any) -> Tensor | None:
+    """A dense real view, without a copy, of a tensor's part on this rank; None if there is no such view."""
+    if hasattr(tensor, "to_local"):  # DTensor: FSDP2, tensor parallelism
+        tensor = tensor.to_local()
+    if not isinstance(tensor, Tensor) or tensor.layout != torch.strided or tensor.device.type == "meta":
+        return None
+    if tensor.is_quantized or type(tensor).__name__ in _CAST_TYPES:
+        return None
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor.detach())
+    return tensor.detach() if tensor.is_floating_point() and tensor.numel() > 0 else None
+
+
+_CAST_TYPES = frozenset({"Float8Tensor", "MXFP8Tensor", "Float8BlockwiseQTensor", "NVFP4Tensor"})
+"""Transformer Engine's quantised parameters: arithmetic on them dequantises, which costs memory."""
+
+
+def norms_of(tensors: Sequence[Tensor]) -> Tensor:
+    """L2 norms in float32, [n], of tensors on one device."""
+    norms: Sequence[Tensor]
+    try:
+        norms = torch._foreach_norm(list(tensors), 2, dtype=torch.float32)
+    except TypeError:  # torch before 2.2 has no dtype argument
+        norms = [torch.linalg.vector_norm(tensor, dtype=torch.float32) for tensor in tensors]
+    return torch.stack([norm.float() for norm in norms])
+
+
+def by_device(tensors: Iterable[Tensor]) -> dict[torch.device, list[int]]:
+    """Positions of the tensors on each device."""
+    places: dict[torch.device, list[int]] = {}
+    for index, tensor in enumerate(tensors):
+        places.setdefault(tensor.device, []).append(index)
+    return places
+
+
+class RootOfSquares:
+    """A scalar that is the L2 norm over parts read separately; written when the last part is there."""
+
+    def __init__(self, name: str, *, parts: int) -> None:
+        self._name = name
+        self._left = parts
+        self._sum = 0.0
+
+    def add(self, values: NDArray[np.float64], row: Row) -> None:
+        """Norms of some tensors. A value the training loop has given itself stays."""
+        self._sum += float(np.sum(np.square(values)))
+        self._left -= 1
+        if self._left == 0:
+            row.scalars.setdefault(self._name, float(np.sqrt(self._sum)))

@@ -1,0 +1,220 @@
+"""Gradients and weights, read at the optimizer's own step hooks.
+
+Every step: the L2 norm of each gradient in one fused call, with a float32 result (of bfloat16 gradients it
+would be bfloat16). A NaN anywhere makes its norm NaN, so this is also a NaN detector per weight. On sampled
+steps: gradient elements that are exactly zero, norms of weights, and what the step changed in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from floatscope.catalog import Catalog
+from floatscope.guard import Area
+from floatscope.probes.gradients import (
+    RootOfSquares,
+    by_device,
+    gradient_of,
+    local_values,
+    norms_of,
+)
+from floatscope.probes.naming import CallOrder, format_of, parameters_of, weight_tensor
+from floatscope.probes.readout import Readout
+from floatscope.probes.statistics import block_of
+from floatscope.probes.weight_updates import Weight, WeightUpdates
+from floatscope.rows import Row
+
+
+def inner_optimizer(optimizer: Any) -> Any:
+    """The torch optimizer inside wrappers (Accelerate, Megatron, Lightning), or None."""
+    for _ in range(8):
+        if isinstance(optimizer, torch.optim.Optimizer):
+            return optimizer
+        optimizer = getattr(optimizer, "optimizer", None)
+    return None
+
+
+class OptimizerProbe:
+    """Hooks one optimizer.
+
+    updates: how weights are compared before and after a step, or None to leave that out.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        optimizer: torch.optim.Optimizer,
+        *,
+        catalog: Catalog,
+        order: CallOrder,
+        area: Area,
+        updates: WeightUpdates | None,
+    ) -> None:
+        self.is_sampled = False
+        self._optimizer = optimizer
+        self._catalog = catalog
+        self._order = order
+        self._area = area
+        self._updates = updates
+        self._names = {id(p): weight_tensor(name, p) for name, p in parameters_of(model)}
+        self._described: set[str] = set()
+        self._handles: list[Any] = []
+        self._readout = Readout()
+        self._is_measured = False
+        self._weights: list[Weight] = []
+
+    def install(self) -> None:
+        """Registers the hooks."""
+        self._handles = [
+            self._optimizer.register_step_pre_hook(self._before_step),
+            self._optimizer.register_step_post_hook(self._after_step),
+        ]
+        facts: dict[str, Any] = {"grad_norm_point": "at optimizer.step, after clipping if the loop clips"}
+        if getattr(self._optimizer, "master_weights", None):
+            facts["master_weights"] = True  # what is stored in low precision is then only a copy
+        self._catalog.describe(config=facts)
+
+    def remove(self) -> None:
+        """Takes the hooks off and lets the copies go."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        if self._updates is not None:
+            self._updates.clear()
+
+    @property
+    def has_readings(self) -> bool:
+        """Whether the step under way has been measured."""
+        return not self._readout.is_empty
+
+    def collect(self, readout: Readout) -> None:
+        """Hands over what the hooks found. After a step a loss scaler skipped, gradients are still there."""
+        if not self._is_measured and not self._area.tripped:
+            with self._area, torch.no_grad():
+                self._read_gradients(self._find_weights())
+        self._is_measured = False
+        readout.join(self._readout)
+        self._readout = Readout()
+
+    def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        if self._area.tripped or self._is_measured:  # an optimizer that steps twice is measured once
+            return
+        with self._area, torch.no_grad():
+            weights = self._find_weights()
+            self._read_gradients(weights)
+            if self._updates is not None:
+                self._updates.before(weights, is_sampled=self.is_sampled)
+
+    def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        if self._area.tripped or self._is_measured:
+            return
+        self._is_measured = True
+        with self._area, torch.no_grad():
+            if self._updates is not None:
+                self._describe(self._updates.after(self._readout))
+            if self.is_sampled:
+                self._read_weight_norms()
+
+    def _find_weights(self) -> list[Weight]:
+        """The parameters; groups may be added or replaced while training runs."""
+        parameters = [p for group in self._optimizer.param_groups for p in group["params"]]
+        if len(parameters) != len(self._weights) or any(
+            weight.parameter is not p for weight, p in zip(self._weights, parameters, strict=True)
+        ):
+            self._weights = [
+                Weight(p, self._names.get(id(p)), is_sharded=hasattr(p, "to_local")) for p in parameters
+            ]
+        return self._weights
+
+    def _read_gradients(self, weights: Sequence[Weight]) -> None:
+        found: list[tuple[Weight, Tensor]] = []
+        is_complete = True
+        for weight in weights:
+            grad = gradient_of(weight.parameter)
+            if grad is not None:
+                found.append((weight, grad))
+            elif weight.parameter.grad is not None:
+                is_complete = False  # a sparse one, for example: then there is no norm of all
+        if not found:
+            return
+        self._describe(weight for weight, _ in found)
+        places = by_device(grad for _, grad in found)
+        name = "local_grad_norm" if any(weight.is_sharded for weight, _ in found) else "grad_norm"
+        total = RootOfSquares(name, parts=len(places)) if is_complete else None
+        zeros = _ZeroShare(parts=len(places)) if self.is_sampled else None
+        for indices in places.values():
+            grads = [found[i][1] for i in indices]
+            norms = self._unscaled(norms_of(grads))
+            names = [found[i][0].tensor for i in indices]
+            self._readout.add(norms, _GradientNorms(names, total).add)
+            if zeros is not None:
+                nonzero = torch.stack([torch.count_nonzero(grad) for grad in grads]).sum()
+                self._readout.add(nonzero, zeros.of(sum(grad.numel() for grad in grads)))
+
+    def _unscaled(self, norms: Tensor) -> Tensor:
+        """Fused optimizers divide by the loss scale only inside their step."""
+        scale = getattr(self._optimizer, "grad_scale", None)
+        return norms / scale.to(norms.device) if isinstance(scale, Tensor) else norms
+
+    def _read_weight_norms(self) -> None:
+        weights = self._find_weights()
+        values = [v for w in weights if (v := local_values(w.parameter)) is not None]
+        places = by_device(values)
+        name = "local_param_norm" if any(weight.is_sharded for weight in weights) else "param_norm"
+        total = RootOfSquares(name, parts=len(places))
+        for indices in places.values():
+            self._readout.add(norms_of([values[i] for i in indices]), total.add)
+
+    def _describe(self, weights: Iterable[Weight]) -> None:
+        facts: dict[str, dict[str, Any]] = {}
+        for weight in weights:
+            if weight.tensor is None or weight.tensor in self._described:
+                continue
+            self._described.add(weight.tensor)
+            facts[weight.tensor] = {"call_order": self._order.of(weight.tensor.rpartition("/")[0])}
+            fmt = format_of(weight.parameter.dtype)
+            if fmt is not None:
+                facts[weight.tensor]["format"] = fmt
+        if facts:
+            self._catalog.describe_tensors(facts)
+
+
+class _GradientNorms:
+    """Norms of gradients as the statistic ``grad_norm`` of their weights, and as a part of the total."""
+
+    def __init__(self, names: Sequence[str | None], total: RootOfSquares | None) -> None:
+        self._keep = np.array([i for i, name in enumerate(names) if name is not None], np.intp)
+        self._names = tuple(name for name in names if name is not None)
+        self._total = total
+
+    def add(self, values: NDArray[np.float64], row: Row) -> None:
+        if self._total is not None:
+            self._total.add(values, row)
+        if self._names:
+            row.blocks.append(block_of(self._names, {"grad_norm": values[self._keep]}, {}))
+
+
+class _ZeroShare:
+    """``zero_grad_pct`` out of counts of non-zero elements that are read separately."""
+
+    def __init__(self, *, parts: int) -> None:
+        self._left = parts
+        self._nonzero = 0.0
+        self._numel = 0
+
+    def of(self, numel: int) -> Any:
+        """The consumer of one part of ``numel`` elements."""
+        self._numel += numel
+        return self._add
+
+    def _add(self, values: NDArray[np.float64], row: Row) -> None:
+        self._nonzero += float(values[0])
+        self._left -= 1
+        if self._left == 0:
+            row.scalars.setdefault("zero_grad_pct", 100.0 * (1.0 - self._nonzero / self._numel))

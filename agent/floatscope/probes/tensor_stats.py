@@ -1,0 +1,285 @@
+"""Statistics of whole tensors, collected where a layer casts them.
+
+Layers that tell what they cast (an inspector at the quantizer) are measured with scale and cast; plain
+``torch.nn.Linear`` and ``Embedding`` layers by hooks, without a scale. On steps that are not sampled the cost
+is one comparison per layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from floatscope.catalog import Catalog
+from floatscope.guard import Area
+from floatscope.probes.measure import FIELDS, on_cpu, on_device
+from floatscope.probes.naming import CallOrder, format_of, in_backward, is_compiling
+from floatscope.probes.readout import Readout
+from floatscope.probes.statistics import combine, statistics
+from floatscope.protocol.formats import FORMATS
+from floatscope.rows import Row
+
+
+class TensorStats:
+    """Measures tensors of a step and turns them into a block of statistics.
+
+    Slots are tensors by number, in the order they are first met.
+    """
+
+    def __init__(self, *, catalog: Catalog, order: CallOrder) -> None:
+        self.is_sampled = False
+        self._catalog = catalog
+        self._order = order
+        self._slot_of: dict[tuple[str, str], int] = {}
+        self._names: list[str] = []
+        self._has_scale: list[bool] = []
+        self._slots: list[int] = []
+        self._met: set[int] = set()
+        self._host: list[tuple[int, list[float]]] = []
+        self._device: list[tuple[int, Tensor]] = []
+
+    @property
+    def has_readings(self) -> bool:
+        """Whether anything was measured in the step under way."""
+        return bool(self._slots)
+
+    def formats(self) -> list[str]:
+        """Formats of the tensors met so far that layers compute with."""
+        tensors = self._catalog.info().tensors
+        return [str(tensors[name]["format"]) for name in self._names if "format" in tensors.get(name, {})]
+
+    @property
+    def passes(self) -> int:
+        """How often the most used tensor was measured in the step under way."""
+        return int(np.bincount(self._slots).max()) if self._slots else 0
+
+    @torch.no_grad()
+    def measure(
+        self,
+        layer: str,
+        role: str,
+        tensor: Any,
+        *,
+        used: Tensor | None = None,
+        scale: Tensor | None = None,
+        fmt: str | None = None,
+        once: bool = False,
+    ) -> None:
+        """Measures one tensor, on the device it is on; see ``measure.on_cpu`` for the arguments.
+
+        once: not if it was measured in this step already.
+        """
+        if hasattr(tensor, "to_local"):  # a DTensor: this rank's part
+            tensor = tensor.to_local()
+        if not isinstance(tensor, Tensor) or not _is_plain(tensor):
+            return
+        slot = self._slot(layer, role, fmt, has_scale=scale is not None)
+        if once and slot in self._met:
+            return
+        self._met.add(slot)
+        kind = FORMATS.get(fmt) if fmt is not None else None
+        index = len(self._slots)
+        x = tensor.detach()
+        if x.device.type == "cpu":
+            self._host.append((index, on_cpu(x, used, scale, kind)))
+        else:
+            self._device.append((index, on_device(x, used, scale, kind)))
+        self._slots.append(slot)
+
+    def _slot(self, layer: str, role: str, fmt: str | None, *, has_scale: bool) -> int:
+        slot = self._slot_of.get((layer, role))
+        if slot is None:
+            slot = self._slot_of[layer, role] = len(self._names)
+            name = f"{layer}/{role}"
+            self._names.append(name)
+            self._has_scale.append(has_scale)
+            facts: dict[str, Any] = {"call_order": self._order.of(layer)}
+            if fmt in FORMATS:
+                facts["format"] = fmt
+            self._catalog.describe_tensors({name: facts}, override=True)
+        self._has_scale[slot] = has_scale
+        return slot
+
+    def collect(self, readout: Readout) -> None:
+        """Hands the step's measurements to the readout and forgets them."""
+        if not self._slots:
+            return
+        slots, self._slots = np.array(self._slots, np.intp), []
+        self._met.clear()
+        host, self._host = self._host, []
+        device, self._device = self._device, []
+        names, has_scale = tuple(self._names), np.array(self._has_scale, bool)
+        calls = np.zeros((len(slots), len(FIELDS)))
+        for index, values in host:
+            calls[index] = values
+        finish = partial(_finish, calls, slots, names, has_scale)
+        if not device:
+            readout.add_work(finish)
+            return
+        order = np.array([index for index, _ in device], np.intp)
+
+        def fill(values: NDArray[np.float64], row: Row) -> None:
+            calls[order] = values.reshape(len(order), len(FIELDS))
+            finish(row)
+
+        readout.add(torch.cat([vector for _, vector in device]), fill)
+
+
+def _finish(
+    calls: NDArray[np.float64],
+    slots: NDArray[np.intp],
+    names: tuple[str, ...],
+    has_scale: NDArray[np.bool_],
+    row: Row,
+) -> None:
+    """Adds the block of the tensors that were measured, in the sender's thread."""
+    met = np.unique(slots)
+    found = combine(calls, slots, len(names))[met]
+    row.blocks.append(statistics(found, names=tuple(names[i] for i in met), has_scale=has_scale[met]))
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    return (
+        tensor.layout == torch.strided
+        and tensor.is_floating_point()
+        and not tensor.is_quantized
+        and tensor.device.type != "meta"
+        and tensor.numel() > 0
+        and tensor.element_size() > 1  # an 8-bit tensor has been cast already
+    )
+
+
+class Inspectors:
+    """Registers with managers whose layers tell what they cast (``manager.register_inspector``)."""
+
+    def __init__(self, stats: TensorStats, layers: Mapping[nn.Module, str], area: Area) -> None:
+        self._stats = stats
+        self._layers = layers
+        self._area = area
+        self._handles: list[Any] = []
+
+    def install(self) -> int:
+        """Registers once with each manager found on the layers. Returns how many there are."""
+        managers: dict[int, Any] = {}
+        for module in self._layers:
+            manager: Any = getattr(module, "fp8_global_state", None)
+            if hasattr(manager, "register_inspector"):
+                managers[id(manager)] = manager
+        for manager in managers.values():
+            self._handles.append(manager.register_inspector(self._inspect))
+        return len(managers)
+
+    def _inspect(
+        self, module: nn.Module, role: str, tensor: Tensor, used: Tensor, scale: Tensor | None, fmt: str
+    ) -> None:
+        if not self._stats.is_sampled or self._area.tripped:
+            return
+        layer = self._layers.get(module)
+        if layer is None:
+            return
+        with self._area:
+            once = role == "weight" or (role == "input" and in_backward())
+            self._stats.measure(layer, role, tensor, used=used, scale=scale, fmt=fmt, once=once)
+
+    def remove(self) -> None:
+        """Unregisters."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+
+
+class PlainLayers:
+    """Forward hooks on Linear and Embedding layers without FP8 state.
+
+    A forward call inside the backward pass is activation recomputation; it counts only if there was no other
+    with gradients enabled. The gradient of the output is caught by a hook on the output tensor, and only on
+    sampled steps: a module's backward hook would wrap the output on every step and forbid to change it in
+    place.
+    """
+
+    def __init__(self, stats: TensorStats, layers: Mapping[nn.Module, str], area: Area) -> None:
+        self._stats = stats
+        self._layers = layers
+        self._area = area
+        self._handles: list[Any] = []
+
+    def install(self) -> int:
+        """Hooks the layers. Returns how many there are."""
+        for module, layer in self._layers.items():
+            if hasattr(module, "fp8_global_state") or getattr(module, "fp8_meta", None):
+                continue
+            hook: Callable[..., None] | None = None
+            if isinstance(module, nn.Linear):
+                hook = self._linear_hook(layer)
+            elif isinstance(module, nn.Embedding):
+                hook = self._embedding_hook(layer)
+            if hook is not None:
+                self._handles.append(module.register_forward_hook(hook))
+        return len(self._handles)
+
+    def _linear_hook(self, layer: str) -> Callable[..., None]:
+        stats, area = self._stats, self._area
+
+        def after_forward(module: nn.Module, args: Any, output: Any) -> None:
+            if is_compiling() or not stats.is_sampled or area.tripped:
+                return
+            with area:
+                if not torch.is_grad_enabled():
+                    return
+                fmt = _compute_format(output)
+                if args:
+                    stats.measure(layer, "input", args[0], fmt=fmt, once=in_backward())
+                stats.measure(layer, "weight", module.weight, fmt=fmt, once=True)
+                if isinstance(output, Tensor) and output.requires_grad:
+                    _hookable(output).register_hook(self._gradient_hook(layer, fmt))
+
+        return after_forward
+
+    def _gradient_hook(self, layer: str, fmt: str | None) -> Callable[[Tensor], None]:
+        stats, area = self._stats, self._area
+
+        def on_gradient(gradient: Tensor) -> None:
+            if stats.is_sampled and not area.tripped:
+                with area:
+                    stats.measure(layer, "grad_output", gradient, fmt=fmt)
+
+        return on_gradient
+
+    def _embedding_hook(self, layer: str) -> Callable[..., None]:
+        stats, area = self._stats, self._area
+
+        def after_forward(module: nn.Module, args: Any, output: Any) -> None:
+            if is_compiling() or not stats.is_sampled or area.tripped:
+                return
+            with area:
+                if torch.is_grad_enabled():
+                    stats.measure(layer, "output", output, fmt=_compute_format(output), once=in_backward())
+
+        return after_forward
+
+    def remove(self) -> None:
+        """Takes the hooks off."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+
+
+def _hookable(output: Tensor) -> Any:
+    """The tensor whose gradient hook survives a change in place.
+
+    For inputs of three dimensions a linear layer returns a view of its product; changing a view in place
+    drops the node that a hook on the view sits on, but not the one of what it views.
+    """
+    base = output._base
+    return base if base is not None and base.requires_grad and base.numel() == output.numel() else output
+
+
+def _compute_format(output: Any) -> str | None:
+    """The format a layer computed in, which under autocast is its output's."""
+    return format_of(output.dtype) if isinstance(output, Tensor) else None
