@@ -77,9 +77,9 @@ def test_underflow_starts_at_half_the_smallest_subnormal(fmt: str) -> None:
 def test_round_toward_zero_takes_the_next_code_down(fmt: str) -> None:
     grid = codes(fmt).to(torch.float32)
     grid = grid[torch.isfinite(grid)].sort().values
-    values = torch.empty(4000).uniform_(-1, 1, generator=torch.Generator().manual_seed(3)) * 2.0 ** torch.randint(
-        -12, 9, (4000,), generator=torch.Generator().manual_seed(4)
-    )
+    values = torch.empty(4000).uniform_(
+        -1, 1, generator=torch.Generator().manual_seed(3)
+    ) * 2.0 ** torch.randint(-12, 9, (4000,), generator=torch.Generator().manual_seed(4))
     got = cast_(values.clone(), fmt=fmt, mode="rtz")
     limit = FORMATS[fmt].max_finite
     clipped = values.clamp(-limit, limit)
