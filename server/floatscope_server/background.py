@@ -35,7 +35,7 @@ class Refresher:
         self._lifecycle: Lifecycle | None = None
         self._guard = threading.Lock()
         self._woken = threading.Event()
-        self._stopping = False
+        self._stopping = threading.Event()
         self._runs: set[str] = set()
         self._baselines: set[str] = set()
         self._thread = threading.Thread(target=self._run, name="floatscope-refresher", daemon=True)
@@ -48,7 +48,7 @@ class Refresher:
         self._thread.start()
 
     def stop(self, *, timeout: float = 15.0) -> None:
-        self._stopping = True
+        self._stopping.set()
         self._woken.set()
         if self._thread.is_alive():
             self._thread.join(timeout)
@@ -68,9 +68,9 @@ class Refresher:
         self._woken.set()
 
     def _run(self) -> None:
-        while not self._stopping:
+        while not self._stopping.is_set():
             self._woken.wait()
-            time.sleep(0.0 if self._stopping else GATHER_S)
+            self._stopping.wait(GATHER_S)
             self._woken.clear()
             with self._guard:
                 wanted, self._runs = self._runs, set()
@@ -80,7 +80,7 @@ class Refresher:
                     for baseline in grown:
                         wanted |= {run.run_id for run in runs.with_baseline(c, baseline)}
                 for run_id in sorted(wanted):
-                    if not self._stopping:
+                    if not self._stopping.is_set():
                         self._refresh(run_id)
             except (
                 Exception

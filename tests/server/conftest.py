@@ -73,7 +73,18 @@ def serve(settings: Settings) -> Iterator[Serve]:
         yield start
 
 
+@pytest.fixture(scope="session")
+def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """One server with all its real parts, for tests that only need some server."""
+    folder = tmp_path_factory.mktemp("shared")
+    settings = Settings(data_dir=folder, token=SecretStr(TOKEN), sqlite_synchronous="NORMAL")
+    with in_process(settings) as found:
+        yield found
+
+
 @pytest.fixture
-def client(serve: Serve) -> Client:
-    """A server with all its real parts."""
-    return serve()
+def client(shared_server: Client) -> Client:
+    """The shared server without any run."""
+    for run in shared_server.get("/api/v1/runs?limit=500").json["items"]:
+        assert shared_server.call("DELETE", f"/api/v1/runs/{run['run_id']}").status == 200
+    return shared_server

@@ -33,7 +33,7 @@ def programs() -> Path | None:
 
 @contextmanager
 def cluster() -> Iterator[str]:
-    """URL of an empty database server. Without the programs the tests fail in CI and are skipped elsewhere."""
+    """URL of an empty database server; without the programs tests fail in CI and are skipped elsewhere."""
     found = programs()
     if found is None:
         if os.environ.get("CI"):

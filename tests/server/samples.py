@@ -26,7 +26,7 @@ TABLE: dict[str, dict[str, Any]] = {
 
 
 def rows(first: int, count: int, *, seed: int = 0, every: int = 1) -> list[dict[str, Any]]:
-    """Log objects with every kind of value: NaN, both infinities, missing and 0, in scalars and statistics."""
+    """Log objects with every kind of value (NaN, infinities, missing, 0) in scalars and statistics."""
     rng = np.random.default_rng(seed + first)
     odd = [math.nan, math.inf, -math.inf, 0.0]
     out = []

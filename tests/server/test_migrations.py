@@ -1,4 +1,4 @@
-"""The schema: migrations lead exactly to the tables, down and up again, on both databases and with data in them."""
+"""The schema: migrations lead exactly to the tables, down and up, on both databases, with data."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_every_version_can_be_the_start(database_url: str, version: str) -> None
 def test_a_later_schema_is_refused_with_what_to_do(sqlite_database: Database) -> None:
     with sqlite_database.write() as c:
         c.execute(text("update alembic_version set version_num = '9999'"))
-    with pytest.raises(SchemaError, match="schema 9999.*start the version that made it"):
+    with pytest.raises(SchemaError, match=r"schema 9999.*start the version that made it"):
         migrate.upgrade(sqlite_database)
 
 

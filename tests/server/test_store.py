@@ -1,8 +1,7 @@
-"""What both databases must do alike: every step once, bit for bit; newest segment first; nothing left of a deleted run."""
+"""What both databases must do alike: every step once, bit for bit; the newest segment; a real delete."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -26,8 +25,8 @@ ALL = Span(0, 10**9)
 
 
 @pytest.fixture
-def services(database: Database, settings: Settings) -> Iterator[Services]:
-    """A server's parts without HTTP, over either database; one finding from step 20 on, recovered from 40 on."""
+def services(database: Database, settings: Settings) -> Services:
+    """A server's parts without HTTP, over either database; a finding from step 20, recovered from 40."""
 
     def script(last: int | None) -> list[dict[str, Any]]:
         if last is None or last < 20:
@@ -39,7 +38,7 @@ def services(database: Database, settings: Settings) -> Iterator[Services]:
     app: FastAPI = create_app(with_slack, database=database, engines=Scripted(script))
     found: Services = app.state.services
     found.lifecycle.open("r", RunInfo(name="r", tensors=TABLE))
-    yield found
+    return found
 
 
 def exported(services: Services, *, span: Span = ALL, ranks: tuple[int, ...] = (0,)) -> list[str]:
