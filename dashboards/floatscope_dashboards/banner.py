@@ -113,11 +113,13 @@ def _finding_banner(view: RunView, current: tuple[Finding, ...], findings: tuple
     )
     if not lead.uncertain:
         return common
+    two = candidates(lead)
     return replace(
         common,
         state="uncertain",
-        big_note="best of two" if lead.alternatives else "confidence",
-        candidates=candidates(lead),
+        big=f"{max(item.confidence_pct for item in two)}\u202f%" if two else common.big,
+        big_note="best of two" if len(two) > 1 else "confidence",
+        candidates=two,
     )
 
 

@@ -138,7 +138,7 @@ def _finding(item: Mapping[str, Any], number: int) -> Finding:
         kind=as_text(item.get("kind")),
         severity=as_text(item.get("severity")) or "info",
         state=as_text(item.get("state")),
-        confidence=as_float(item.get("confidence")),
+        confidence=_share(item.get("confidence")),
         onset_step=as_int(item.get("onset_step")),
         onset_window=_window(item.get("onset_window")),
         detected_step=as_int(item.get("detected_step")),
@@ -184,7 +184,7 @@ def _alternatives(value: object) -> tuple[Alternative, ...]:
     found = [
         Alternative(
             label=cause_label(as_text(item.get("cause"))) or CAUSES["undetermined"],
-            confidence=min(max(as_float(item.get("confidence")) or 0.0, 0.0), 1.0),
+            confidence=_share(item.get("confidence")) or 0.0,
             against=as_text(item.get("against")),
         )
         for item in _dicts(value)
@@ -209,6 +209,12 @@ def _sentences(text: str) -> tuple[str, ...]:
         return tuple(lines)
     parts = [part.strip() for part in lines[0].replace("; then ", ". ").split(". ")]
     return tuple(part if part.endswith((".", "!", "?")) else part + "." for part in parts if part)
+
+
+def _share(value: object) -> float | None:
+    """A confidence in 0 to 1; None when there is none."""
+    number = as_float(value)
+    return None if number is None or not math.isfinite(number) else min(max(number, 0.0), 1.0)
 
 
 def _window(value: object) -> tuple[int, int] | None:

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from floatscope.protocol.names import split_tensor
+
 NONFINITE_CODE, MISSING_CODE = 255, 254
 LEVELS = 253
 """Codes 0 to 253 are finite values, evenly from lo to hi."""
@@ -31,8 +33,8 @@ BLOCKS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Gradients", ("grad_output", "grad_input", "grad_weight")),
 )
 OTHER_BLOCK = "Other"
-_DIGITS = re.compile(r"(\d+)")
-_TO_FIRST_NUMBER = re.compile(r"^.*?(?=\b\d+\.)")
+_DIGITS = re.compile(r"([0-9]+)")
+_TO_FIRST_NUMBER = re.compile(r"^.*?(?=\b[0-9]+\.)")
 
 
 @dataclass(frozen=True)
@@ -144,10 +146,10 @@ def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:
 
 
 def _rows(tensors: Sequence[str], order: Mapping[str, int]) -> tuple[Row | None, ...]:
-    split = [name.rpartition("/") for name in tensors]
+    split = [split_tensor(name) for name in tensors]
     roles = [role for _, roles in BLOCKS for role in roles]
     blocks: dict[str, list[int]] = {}
-    for index, (_, _, role) in enumerate(split):
+    for index, (_, role) in enumerate(split):
         blocks.setdefault(block_of(role), []).append(index)
     names = [name for name, _ in BLOCKS] + [OTHER_BLOCK]
     used = [name for name in names if name in blocks]
@@ -160,16 +162,16 @@ def _rows(tensors: Sequence[str], order: Mapping[str, int]) -> tuple[Row | None,
             key=lambda at: (
                 order.get(split[at][0], 1 << 40),
                 natural_key(split[at][0]),
-                roles.index(split[at][2]) if split[at][2] in roles else len(roles),
+                roles.index(split[at][1]) if split[at][1] in roles else len(roles),
             ),
         )
-        several_roles = len({split[at][2] for at in indices}) > 1
+        several_roles = len({split[at][1] for at in indices}) > 1
         if number:
             rows.extend([None] * spacer)
         for start in range(0, len(indices), per_row):
             group = tuple(indices[start : start + per_row])
-            layer, _, role = split[group[0]]
-            label = short_layer(layer) + (f" {role}" if several_roles else "")
+            layer, role = split[group[0]]
+            label = short_layer(layer) + (f" {role}" if several_roles and role else "")
             rows.append(Row(block, label, group))
     return tuple(rows)
 

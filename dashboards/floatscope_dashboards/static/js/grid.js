@@ -17,10 +17,10 @@ const OTHER_BLOCK = 'Other';
 const ROLES = BLOCKS.flatMap(([, roles]) => roles);
 const NO_ORDER = 2 ** 40;
 
-/** A tensor's name as layer and role: the last slash splits. */
+/** A tensor's name as layer and role: the last slash splits; a name without one is all layer. */
 export function splitTensor(name) {
   const at = name.lastIndexOf('/');
-  return at < 0 ? { layer: '', role: name } : { layer: name.slice(0, at), role: name.slice(at + 1) };
+  return at < 0 ? { layer: name, role: '' } : { layer: name.slice(0, at), role: name.slice(at + 1) };
 }
 
 const blockOf = (role) => BLOCKS.find(([, roles]) => roles.includes(role))?.[0] ?? OTHER_BLOCK;
@@ -55,8 +55,8 @@ const compareText = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
 
 /** Names with numbers by value: layer 2 before layer 10. */
 export function compareNatural(a, b) {
-  const left = a.split(/(\d+)/);
-  const right = b.split(/(\d+)/);
+  const left = a.split(/([0-9]+)/);
+  const right = b.split(/([0-9]+)/);
   for (let index = 0; index < Math.min(left.length, right.length); index += 1) {
     const order = index % 2 ? Number(left[index]) - Number(right[index]) : compareText(left[index], right[index]);
     if (order) return order;
@@ -65,7 +65,7 @@ export function compareNatural(a, b) {
 }
 
 /** The layer from its number on: model.layers.23.mlp.fc2 reads 23.mlp.fc2. */
-export const shortLayer = (layer) => layer.replace(/^.*?(?=\b\d+\.)/, '') || layer;
+export const shortLayer = (layer) => layer.replace(/^.*?(?=\b[0-9]+\.)/, '') || layer;
 
 function rowsOf(tensors, order) {
   const split = tensors.map(splitTensor);
@@ -93,7 +93,7 @@ function rowsOf(tensors, order) {
     for (let start = 0; start < indices.length; start += perRow) {
       const group = indices.slice(start, start + perRow);
       const { layer, role } = split[group[0]];
-      rows.push({ block, label: shortLayer(layer) + (severalRoles ? ` ${role}` : ''), tensors: group });
+      rows.push({ block, label: shortLayer(layer) + (severalRoles && role ? ` ${role}` : ''), tensors: group });
     }
   }
   return rows;

@@ -1,0 +1,83 @@
+"""Static files: the plotly.js that is served, colours that match between CSS and figures, size of the
+scripts."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import re
+from pathlib import Path
+
+import pytest
+from plotly.offline import get_plotlyjs_version
+
+from floatscope_dashboards import assets
+from floatscope_dashboards.theme import THEMES
+
+# npm package plotly.js-cartesian-dist-min 4.1.1, file plotly-cartesian.min.js
+VENDORED_SHA256 = "79542150855a52c567260e3137095dbe2b744e6d702a5cabe67da246942fba7a"
+SCRIPT_BUDGET_GZ_BYTES = 25_000
+
+
+def test_the_vendored_plotly_is_the_published_file_and_of_the_wheels_version() -> None:
+    vendored = assets.static_dir() / "vendor" / assets.PLOTLY_FILE
+    assert hashlib.sha256(vendored.read_bytes()).hexdigest() == VENDORED_SHA256
+    assert assets.script_version(vendored) == assets.PLOTLY_VERSION == get_plotlyjs_version()
+
+
+def test_its_licence_is_beside_it() -> None:
+    text = (assets.static_dir() / "vendor" / "plotly-cartesian-LICENSE.txt").read_text()
+    assert "MIT License" in text
+    assert "Plotly" in text
+
+
+def test_the_vendored_file_is_used_when_the_versions_agree_or_there_is_no_wheel() -> None:
+    for wheel in (assets.wheel_script(), None):
+        script = assets.plotly_script(wheel)
+        assert script.url == f"/static/vendor/plotly-cartesian-{get_plotlyjs_version()}.min.js"
+        assert script.path.is_file()
+    assert assets.outside_files() == {}
+
+
+def test_another_wheel_brings_its_own_file(tmp_path: Path) -> None:
+    wheel = tmp_path / "plotly.min.js"
+    wheel.write_text("/**\n* plotly.js v9.9.9\n*/")
+    script = assets.plotly_script(wheel)
+    assert (script.url, script.path, script.version) == ("/static/vendor/plotly-9.9.9.min.js", wheel, "9.9.9")
+
+
+def test_a_file_without_a_version_is_named(tmp_path: Path) -> None:
+    wheel = tmp_path / "plotly.min.js"
+    wheel.write_text("hello")
+    with pytest.raises(ValueError, match=r"plotly\.min\.js: expected a plotly\.js header"):
+        assets.plotly_script(wheel)
+
+
+def test_the_fingerprint_is_stable() -> None:
+    assert re.fullmatch(r"[0-9a-f]{10}", assets.fingerprint())
+    assert assets.fingerprint() == assets.fingerprint()
+
+
+@pytest.mark.parametrize(("theme", "group"), [("light", 1), ("dark", 2)])
+def test_figures_and_stylesheet_have_the_same_colours(theme: str, group: int) -> None:
+    css = (assets.static_dir() / "app.css").read_text()
+    colours = {
+        found.group(1): (found.group(2), found.group(3))
+        for found in re.finditer(r"--([a-z0-9-]+): light-dark\((#[0-9a-f]+), (#[0-9a-f]+)\)", css)
+    }
+    for name, colour in THEMES[theme].items():
+        if name in colours:
+            assert colours[name][group - 1] == colour, name
+        else:
+            assert name.endswith("-band"), f"{name} is no token of app.css"
+
+
+def test_scripts_stay_small() -> None:
+    scripts = sorted((assets.static_dir() / "js").glob("*.js"))
+    assert sum(len(gzip.compress(path.read_bytes())) for path in scripts) < SCRIPT_BUDGET_GZ_BYTES
+
+
+def test_styles_and_scripts_name_no_other_host() -> None:
+    for path in assets.static_dir().rglob("*"):
+        if path.suffix in (".css", ".js") and path.parent.name != "vendor":
+            assert not re.search(r"https?://", path.read_text()), path
