@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import signal
 import socket
 import sys
 import time
@@ -91,6 +92,8 @@ def serve(settings: Settings) -> int:
             lifespan="on",
         )
         _greet(settings, first)
+        # After it has stopped, uvicorn raises the signal again; stopping when asked to is a success.
+        signal.signal(signal.SIGTERM, lambda _number, _frame: None)
         _Server(config, app.state.services.events).run(sockets=[listener])
     return 0
 

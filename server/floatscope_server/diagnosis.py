@@ -31,6 +31,7 @@ LIVE_ENGINES = 128  # engines kept in memory; one that is pushed out is restored
 FAILURES_BEFORE_OFF = (
     5  # after that many batches that the engine failed on, it is left alone until the next start
 )
+OFF = "; diagnosis of this run is off until the server starts again"
 
 _log = logging.getLogger(__name__)
 
@@ -150,11 +151,8 @@ class Diagnosis:
         if not self._enabled:
             return Judgement(None, judged=False)
         if self._failures.get(run.id, 0) >= FAILURES_BEFORE_OFF:
-            return Judgement(
-                None,
-                judged=False,
-                error=f"{run.diagnosis_error}; diagnosis of this run is off until the server starts again",
-            )
+            last = (run.diagnosis_error or "").removesuffix(OFF)
+            return Judgement(None, judged=False, error=last + OFF)
         try:
             ready = self._ready(c, run)
             save = step(ready)

@@ -191,3 +191,36 @@ class Scripted:
 
     def restore(self, run: RunInfo, state: bytes) -> ScriptedEngine:
         return ScriptedEngine(self.script, json.loads(state))
+
+
+NETWORK = tuple(f"blocks.{i}.mlp.fc1/{role}" for i in range(3) for role in ("input", "weight", "grad_output"))
+
+
+def faulty_run(count: int, *, fault_at: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Description and rows of an FP8 run in which the scale of one input stops following its amax."""
+    rng = np.random.default_rng(0)
+    table = {
+        n: {"format": "e5m2" if "grad" in n else "e4m3", "call_order": int(n.split(".")[1])} for n in NETWORK
+    }
+    recipe = {
+        "name": "fp8_delayed_scaling",
+        "amax_history_len": 16,
+        "amax_compute_algo": "max",
+        "margin": 0,
+    }
+    steps = []
+    for step in range(count):
+        late = max(step - fault_at + 1, 0)
+        tensors: dict[str, Any] = {}
+        for name in NETWORK:
+            amax = 2.0 + float(rng.normal(0, 0.1))
+            grown = late if name == NETWORK[3] else 0
+            tensors[name] = {
+                "amax": amax * 1.3 ** min(grown, 60),
+                "scale": 128.0,
+                "overflow_pct": min(60.0, 0.5 * grown),
+                "nan_count": 0.0,
+            }
+        loss = float(4 - 0.001 * step + rng.normal(0, 0.02))
+        steps.append({"step": step, "loss": loss, "grad_norm": 1.0, "lr": 1e-3, "tensors": tensors})
+    return {"name": "faulty", "recipe": recipe, "tensors": table}, steps
