@@ -21,7 +21,7 @@ from floatscope.probes.optimizer import OptimizerProbe, inner_optimizer
 from floatscope.probes.readout import Reading, Readout
 from floatscope.probes.te_recipe import PLAIN_RECIPES, recipe_of
 from floatscope.probes.tensor_stats import Inspectors, PlainLayers, TensorStats
-from floatscope.probes.transformer_engine import StateTap, managers_of
+from floatscope.probes.transformer_engine import StateTap, managers_of, real_manager
 from floatscope.probes.weight_updates import WeightUpdates
 from floatscope.rows import Row
 
@@ -65,10 +65,13 @@ class TorchProbes:
             self._install_scaler()
 
     def _install_layers(self, model: Any) -> None:
-        self._catalog.describe(recipe=probe_casts(), vocab_size=vocabulary_of(model))
         self._layers = layers_of(model)
         self._order.install(self._layers)
-        for manager in managers_of(self._layers):
+        managers = managers_of(self._layers)
+        if real_manager() in managers:
+            self._catalog.describe(recipe={"saturating_cast": True})  # its kernels cast with satfinite
+        self._catalog.describe(recipe=probe_casts(), vocab_size=vocabulary_of(model))
+        for manager in managers:
             tap = StateTap(
                 manager,
                 self._layers,

@@ -42,13 +42,13 @@ def managers_of(layers: Mapping[nn.Module, str]) -> list[Any]:
     for module in layers:
         if not hasattr(module, "fp8_meta"):
             continue
-        manager = getattr(module, "fp8_global_state", None) or _real_manager()
+        manager = getattr(module, "fp8_global_state", None) or real_manager()
         if manager is not None and hasattr(manager, HOOKED):
             found[id(manager)] = manager
     return list(found.values())
 
 
-def _real_manager() -> Any:
+def real_manager() -> Any:
     """Transformer Engine's manager, if the process has imported it; never imported by us."""
     for name in _MODULES:
         manager = getattr(sys.modules.get(name), "FP8GlobalStateManager", None)
@@ -129,6 +129,8 @@ class StateTap:
                 continue  # inside a graph nothing of ours may be recorded by accident
             amax = torch.cat(list(amaxes))
             scale = torch.cat(list(state.global_scale_buffer[key]))
+            if amax.shape != scale.shape:
+                continue  # the lists disagree: the package is between two states
             reach = amax * scale
             found = self._passes.get(key)
             if found is not None and found.amax.shape == amax.shape:
