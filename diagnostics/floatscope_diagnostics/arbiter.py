@@ -1,8 +1,8 @@
 """From what the rules say one by one to the incidents of a run: one incident, one finding, its rivals as
 alternatives.
 
-An earlier finding explains a later one when the later cause is among the consequences the rule lists
-(``explains``) and the earlier one was still going on, or had ended less than MEMORY_STEPS before. Findings
+An earlier finding explains a later one when the later cause can follow from it (``consequences``) and the
+earlier one was still going on, or had ended less than MEMORY_ROWS before. Findings
 that begin together are rivals: the most confident wins, the others become its alternatives. Below CONFIDENT
 the winner is ``undetermined``, with the two best.
 """
@@ -12,91 +12,109 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from floatscope_diagnostics.consequences import follows_from
 from floatscope_diagnostics.rule import SEVERITIES, Alternative, Finding, Remedy
 
-RIVAL_STEPS = (
+RIVAL_ROWS = (
     2  # faults cross the network inside one step; what follows by +1 or +2 belongs to the same incident
 )
-MEMORY_STEPS = (
+MEMORY_ROWS = (
     64  # consequences such as an aged history come late; the longest measured cascade was 2 x 32 steps
 )
 CONFIDENT = 0.6  # below it the answer is undetermined, with the two best hypotheses and the test between them
+WEAKER = 0.2  # an explanation this much less sure than what it explains does not stand
 FOREVER = 1 << 62
 
 
-def judge(candidates: Sequence[Finding]) -> list[Finding]:
-    """The findings of a run, in order of onset."""
-    merged = _merge_ranks(candidates)
-    remaining = sorted(merged, key=_order)
+def judge(candidates: Sequence[Finding], *, stride: int = 1) -> list[Finding]:
+    """The findings of a run, in order of onset. stride: steps from one logged row to the next."""
     kept: list[Finding] = []
-    for finding in remaining:
-        rivals = [k for k in kept if _same_incident(k, finding)]
-        reason = [k for k in remaining if k is not finding and _explains(k, finding)]
-        if reason or (rivals and finding.severity == "info"):
+    for finding in sorted(_merge_ranks(candidates, stride), key=_order):
+        if any(_explains(k, finding, stride) for k in kept):
             continue
-        if rivals:
-            winner = rivals[0]
-            kept[kept.index(winner)] = _with_rival(winner, finding)
+        rivals = [i for i, k in enumerate(kept) if _same_incident(k, finding, stride)]
+        if not rivals:
+            kept.append(finding)
             continue
-        kept.append(finding)
+        other = kept[rivals[0]]
+        if finding.confidence > other.confidence and finding.severity != "info":
+            kept[rivals[0]] = _with_rival(finding, other)
+        else:
+            kept[rivals[0]] = _with_rival(other, finding)
     return sorted(
         (_undetermined(k) for k in kept), key=lambda f: (f.segment, f.onset, -f.confidence, f.cause)
     )
 
 
-def _order(f: Finding) -> tuple[int, float, int, str, str, int]:
-    return (f.segment, -f.confidence, f.onset, f.cause, f.kind or "", -1 if f.rank is None else f.rank)
+def _begins(f: Finding) -> int:
+    """Onset, or its latest possible step where it is a window: a vague onset must not swallow an exact
+    one."""
+    return f.onset if f.onset_last is None else f.onset_last
+
+
+def _order(f: Finding) -> tuple[int, int, float, str, str, int]:
+    return (f.segment, _begins(f), -f.confidence, f.cause, f.kind or "", -1 if f.rank is None else f.rank)
 
 
 def _end(f: Finding) -> int:
     return FOREVER if f.last is None else f.last
 
 
-def _explains(cause: Finding, effect: Finding) -> bool:
-    if effect.cause not in cause.explains or cause.segment > effect.segment:
+def _explains(cause: Finding, effect: Finding, stride: int) -> bool:
+    if not follows_from(cause.cause, effect.cause) or cause.segment > effect.segment:
         return False
-    if cause.cause in effect.explains and _order(effect) < _order(cause):
-        return False  # each could explain the other: the surer one stays
-    if cause.cause == effect.cause:
+    if cause.rank is not None and effect.rank is not None and cause.rank != effect.rank:
         return False
-    later = effect.onset >= cause.onset or cause.segment < effect.segment
-    return later and effect.onset <= _end(cause) + MEMORY_STEPS
+    if cause.segment < effect.segment:
+        return cause.last is None and cause.resolved is None
+    if cause.confidence < effect.confidence - WEAKER or cause.severity == "info":
+        return False
+    if _begins(cause) > _begins(effect):
+        return False
+    return effect.onset <= _end(cause) + MEMORY_ROWS * stride
 
 
-def _same_incident(a: Finding, b: Finding) -> bool:
+def _same_incident(a: Finding, b: Finding, stride: int) -> bool:
     if a.segment != b.segment:
         return False
+    near = RIVAL_ROWS * stride
     if a.cause == b.cause:
-        return abs(a.onset - b.onset) <= MEMORY_STEPS and not (
-            _end(a) + RIVAL_STEPS < b.onset or _end(b) + RIVAL_STEPS < a.onset
-        )
-    return abs(a.onset - b.onset) <= RIVAL_STEPS
+        return a.onset <= _end(b) + near and b.onset <= _end(a) + near
+    return abs(_begins(a) - _begins(b)) <= near
 
 
 def _with_rival(winner: Finding, rival: Finding) -> Finding:
+    if rival.severity == "info":
+        return winner
+    if rival.cause == winner.cause:
+        first = min(winner, rival, key=lambda f: (f.onset_last is not None, f.onset))  # an exact onset wins
+        return replace(
+            winner,
+            onset=first.onset,
+            onset_last=first.onset_last,
+            tensors=first.tensors or winner.tensors,
+            detected=max(min(winner.detected, rival.detected), first.onset),
+            affected=max(winner.affected, rival.affected),
+            severity=max(winner.severity, rival.severity, key=SEVERITIES.index),
+            resolved=None if rival.resolved is None else winner.resolved,
+            last=None if rival.last is None else winner.last,
+        )
     alternatives = winner.alternatives
-    if rival.cause != winner.cause and all(a.cause != rival.cause for a in alternatives):
-        against = f"weaker evidence ({rival.summary})"
+    if all(a.cause != rival.cause for a in alternatives):
         share = round(rival.confidence * (1.0 - winner.confidence), 4)
-        alternatives = (*alternatives, Alternative(rival.cause, share, against))
-    return replace(
-        winner,
-        alternatives=alternatives,
-        detected=min(winner.detected, rival.detected) if rival.cause == winner.cause else winner.detected,
-        affected=max(winner.affected, rival.affected),
-        severity=max(winner.severity, rival.severity, key=SEVERITIES.index),
-    )
+        alternatives = (*alternatives, Alternative(rival.cause, share, f"weaker evidence: {rival.summary}"))
+    return replace(winner, alternatives=alternatives)
 
 
-def _merge_ranks(candidates: Sequence[Finding]) -> list[Finding]:
-    """The same conclusion on several ranks within RIVAL_STEPS is one finding; its rank is given only when one
+def _merge_ranks(candidates: Sequence[Finding], stride: int) -> list[Finding]:
+    """The same conclusion on several ranks within RIVAL_ROWS is one finding; its rank is given only when one
     rank has it.
     """
     out: list[Finding] = []
     for f in sorted(candidates, key=_order):
         for i, other in enumerate(out):
             same = (other.cause, other.kind, other.segment) == (f.cause, f.kind, f.segment)
-            if same and other.rank != f.rank and abs(other.onset - f.onset) <= RIVAL_STEPS:
+            if same and other.rank != f.rank and abs(other.onset - f.onset) <= RIVAL_ROWS * stride:
                 first = min(other, f, key=lambda x: (x.onset, -1 if x.rank is None else x.rank))
                 out[i] = replace(
                     first,

@@ -17,6 +17,8 @@ from floatscope.protocol.batch import Batch
 from floatscope.protocol.runinfo import RunInfo
 from floatscope_diagnostics.arbiter import judge
 from floatscope_diagnostics.columns import Columns
+from floatscope_diagnostics.detectors.pairs import PairedLoss
+from floatscope_diagnostics.detectors.ranks import RankBoard
 from floatscope_diagnostics.episodes import Symptom
 from floatscope_diagnostics.not_checked import unchecked
 from floatscope_diagnostics.rule import Finding, Rule, RunFacts, Symptoms, Window
@@ -45,6 +47,8 @@ class Engine:
         self.rules = load_rules() if rules is None else rules
         self.columns = Columns(run)
         self._streams: dict[int, RankStream] = {}
+        self._board = RankBoard()
+        self._pairs = PairedLoss()
 
     def feed(self, batch: Batch, rank: int = 0, segment: int | None = None) -> None:
         """Judges the steps of one batch of one rank.
@@ -53,13 +57,16 @@ class Engine:
         """
         stream = self._streams.get(rank)
         if stream is None:
-            stream = self._streams[rank] = RankStream(rank, self.columns)
+            stream = self._streams[rank] = RankStream(rank, self.columns, self._board)
         stream.feed(batch, segment=segment)
+        if rank == min(self._streams):
+            self._pair(batch)
 
     def feed_baseline(
         self, step: NDArray[np.int64], loss: NDArray[np.float64], data_id: NDArray[np.float64] | None = None
     ) -> None:
-        """Takes steps of the baseline run; in any order relative to ``feed``."""
+        """Takes steps of the baseline run, ascending; in any order relative to ``feed``."""
+        self._pairs.add_baseline(np.asarray(step, np.int64), np.asarray(loss, np.float64), data_id)
 
     def update_run(self, run: RunInfo) -> None:
         """Merges a later description: more tensors, another recipe, status or reason."""
@@ -79,7 +86,7 @@ class Engine:
         for rule in self.rules:
             for finding in rule.check(symptoms, window, facts):
                 found.append(replace(finding, rule=rule.code))
-        findings = tuple(self._identify(f) for f in judge(found))
+        findings = tuple(self._identify(f) for f in judge(found, stride=symptoms.stride))
         onsets = [j.finding.onset for j in findings if j.finding.severity != "info" and j.state != "replaced"]
         clean = facts.last_step if not onsets else min(onsets) - 1
         if clean is not None and facts.first_step is not None and clean < facts.first_step:
@@ -98,7 +105,11 @@ class Engine:
         found: list[Symptom] = []
         for rank in sorted(self._streams):
             found.extend(self._streams[rank].symptoms())
-        return Symptoms(tuple(sorted(found, key=lambda s: (s.segment, s.onset, s.rank, s.signal))))
+        found.extend(self._board.symptoms(self.columns))
+        found.extend(self._pairs.log.symptoms(self.columns, rank=-1, row=self._pairs.pairs))
+        lowest = min(self._streams, default=None)
+        stride = 1 if lowest is None else self._streams[lowest].stride()
+        return Symptoms(tuple(sorted(found, key=lambda s: (s.segment, s.onset, s.rank, s.signal))), stride)
 
     def facts(self) -> RunFacts:
         streams = [self._streams[r] for r in sorted(self._streams)]
@@ -119,7 +130,7 @@ class Engine:
             vocab_size=self.run.vocab_size,
             status=self.run.status,
             reason=self.run.reason,
-            has_baseline="ref_loss" in {n for s in streams for n in s.scalars_seen},
+            has_baseline=self._pairs.used,
             forward_order=tuple(columns.names[i] for i in forward),
             call_order={n: int(o) for n, o in zip(columns.names, columns.call_order, strict=True)},
         )
@@ -131,6 +142,8 @@ class Engine:
                 "version": STATE_VERSION,
                 "run_key": self.run_key,
                 "columns": self.columns.names,
+                "pairs": self._pairs.state(),
+                "board": self._board.state(),
                 "streams": [self._streams[r].state() for r in sorted(self._streams)],
             }
         )
@@ -148,10 +161,22 @@ class Engine:
             )
         engine = cls(run, run_key=tree["run_key"], rules=rules)
         engine.columns.add(tree["columns"])
+        engine._board = RankBoard.load(tree["board"])
+        engine._pairs = PairedLoss.load(tree["pairs"])
         for saved in tree["streams"]:
-            stream = RankStream.load(saved, engine.columns)
+            stream = RankStream.load(saved, engine.columns, engine._board)
             engine._streams[stream.rank] = stream
         return engine
+
+    def _pair(self, batch: Batch) -> None:
+        """Losses of the lowest rank meet those of the baseline."""
+        loss, has_loss = batch.scalar("loss")
+        ref, has_ref = batch.scalar("ref_loss")
+        ident, has_ident = batch.scalar("data_id")
+        for t, step in enumerate(batch.step.tolist()):
+            if has_loss[t]:
+                data_id = float(ident[t]) if has_ident[t] else np.nan
+                self._pairs.add_own(step, float(loss[t]), data_id, float(ref[t]) if has_ref[t] else None)
 
     def _last_scalars(self) -> Mapping[str, float]:
         lowest = min(self._streams, default=None)

@@ -68,6 +68,7 @@ class _Episode:
     expected: float | None
     members: Bool
     at_onset: Bool
+    gap_rows: int = 1
     open: bool = True
     extra: dict[str, float] = field(default_factory=dict)
 
@@ -102,7 +103,7 @@ class EpisodeLog:
         """
         members = np.zeros(0, bool) if mask is None else mask
         worst, column = _worst(values, mask)
-        episode = self._open(signal, row=row, segment=segment, gap_rows=gap_rows)
+        episode = self._open(signal, row=row, segment=segment)
         if episode is None:
             episode = _Episode(
                 signal=signal,
@@ -123,6 +124,7 @@ class EpisodeLog:
             )
             self._append(episode)
         episode.rows += 1
+        episode.gap_rows = gap_rows
         episode.last, episode.last_row = step, row
         if proven and episode.detected is None:
             episode.detected = step
@@ -133,11 +135,11 @@ class EpisodeLog:
             before = episode.extra.get(name, 0.0) if name.startswith(TOTAL) else 0.0
             episode.extra[name] = before + number
 
-    def close(self, *, row: int, gap_rows: int = 1) -> None:
-        """Ends episodes that had no sign for more than gap_rows rows."""
+    def close(self, *, row: int) -> None:
+        """Ends episodes that had no sign for more rows than their signal allows."""
         for episodes in self._by_signal.values():
             last = episodes[-1]
-            if last.open and row - last.last_row > gap_rows:
+            if last.open and row - last.last_row > last.gap_rows:
                 last.open = False
 
     def seam(self) -> None:
@@ -194,12 +196,12 @@ class EpisodeLog:
         log.dropped = {str(k): int(v) for k, v in state["dropped"].items()}
         return log
 
-    def _open(self, signal: str, *, row: int, segment: int, gap_rows: int) -> _Episode | None:
+    def _open(self, signal: str, *, row: int, segment: int) -> _Episode | None:
         episodes = self._by_signal.get(signal)
         if not episodes:
             return None
         last = episodes[-1]
-        if not last.open or last.segment != segment or row - last.last_row > gap_rows + 1:
+        if not last.open or last.segment != segment or row - last.last_row > last.gap_rows + 1:
             last.open = False
             return None
         return last

@@ -17,11 +17,10 @@ from floatscope_diagnostics.columns import Columns
 Float32 = NDArray[np.float32]
 Bool = NDArray[np.bool_]
 
-COUNTED = ("nan_count", "inf_count")
+FP16_MAX = 65504.0
 # Statistics whose value is NaN or Inf only when something in the tensor is; sqnr_db and sat may be Inf in a
 # healthy tensor.
 FINITE_VALUES = ("amax", "rms")
-FINITE_UPDATES = ("grad_norm", "update_ratio")
 JUDGED_STATS = (
     "amax", "amax_min_block", "rms", "scale", "sat", "nan_count", "inf_count", "overflow_pct",
     "underflow_pct", "zero_pct", "sqnr_db", "grad_norm", "update_ratio", "unchanged_pct",
@@ -40,7 +39,7 @@ class Frame:
     step: int64 [D].
     values[stat]: float32 [D, S], NaN where the stat is missing *or* NaN.  present[stat]: bool [D, S].
     nan, inf: bool [D, S], a non-finite value was counted in the tensor or shows in its statistics.
-    bad_update: bool [D, S], the gradient norm or the update of a weight is not finite.
+    bad_grad, bad_update: bool [D, S], the gradient norm of a weight, or its update, is not finite.
     sat: float32 [D, S], amax * scale / format maximum, as logged or computed; NaN where unknown.
     signals: float64 [D, SIGNAL_COUNT, S], NaN where missing, not finite, or the logarithm of 0.
     """
@@ -50,6 +49,7 @@ class Frame:
     present: Mapping[str, Bool]
     nan: Bool
     inf: Bool
+    bad_grad: Bool
     bad_update: Bool
     sat: Float32
     signals: NDArray[np.float64]
@@ -94,7 +94,6 @@ def _finish(
     shape = (rows, len(columns))
     nan = np.zeros(shape, bool)
     inf = np.zeros(shape, bool)
-    bad_update = np.zeros(shape, bool)
     for stat, mask in (("nan_count", nan), ("inf_count", inf)):
         if stat in values:
             mask |= values[stat] > 0  # NaN (missing) compares false
@@ -102,13 +101,13 @@ def _finish(
         if stat in values:
             nan |= np.isnan(values[stat]) & present[stat]
             inf |= np.isinf(values[stat])
-    for stat in FINITE_UPDATES:
-        if stat in values:
-            bad_update |= ~np.isfinite(values[stat]) & present[stat]
     sat = np.full(shape, np.nan, np.float32)
     with np.errstate(all="ignore"):
         if "amax" in values and "scale" in values:
             sat = (values["amax"].astype(np.float64) * values["scale"] / columns.fmax).astype(np.float32)
+        if "amax" in values:
+            plain = ~columns.scaled & (columns.fmax <= FP16_MAX)
+            sat[:, plain] = values["amax"][:, plain] / FP16_MAX
         if "sat" in values:
             sat = np.where(present["sat"], values["sat"], sat)
         signals = _signals(values, sat)
@@ -118,10 +117,19 @@ def _finish(
         present=present,
         nan=nan,
         inf=inf,
-        bad_update=bad_update,
+        bad_grad=_not_finite("grad_norm", values, present, shape),
+        bad_update=_not_finite("update_ratio", values, present, shape),
         sat=sat,
         signals=signals,
     )
+
+
+def _not_finite(
+    stat: str, values: Mapping[str, Float32], present: Mapping[str, Bool], shape: tuple[int, int]
+) -> Bool:
+    if stat not in values:
+        return np.zeros(shape, bool)
+    return ~np.isfinite(values[stat]) & present[stat]
 
 
 def _signals(values: Mapping[str, Float32], sat: Float32) -> NDArray[np.float64]:

@@ -126,7 +126,6 @@ class Finding:
     affected: int = 0
     order: str | None = None
     alternatives: tuple[Alternative, ...] = ()
-    explains: frozenset[str] = frozenset()
     last: int | None = None
     rule: str = ""
 
@@ -174,9 +173,14 @@ class RunFacts:
 
 @dataclass(frozen=True)
 class Symptoms:
-    """All symptoms of a run, in order of onset, with the questions rules ask."""
+    """All symptoms of a run, in order of onset, with the questions rules ask.
+
+    stride: steps from one logged row to the next (1 if every step is logged); all distances below are in
+    rows.
+    """
 
     all: tuple[Symptom, ...]
+    stride: int = 1
 
     def of(self, *signals: str, proven: bool = True) -> list[Symptom]:
         return [s for s in self.all if s.signal in signals and (not proven or s.detected is not None)]
@@ -184,11 +188,13 @@ class Symptoms:
     def near(
         self, signal: str, step: int, *, before: int = 0, after: int = 0, proven: bool = True
     ) -> list[Symptom]:
-        """Symptoms of a signal whose onset lies within [step - before, step + after]."""
+        """Symptoms of a signal whose onset lies within [step - before, step + after] (rows)."""
+        before, after = before * self.stride, after * self.stride
         return [s for s in self.of(signal, proven=proven) if step - before <= s.onset <= step + after]
 
     def active(self, signal: str, step: int, *, slack: int = 0) -> list[Symptom]:
-        """Symptoms of a signal that were going on at a step, give or take ``slack`` steps."""
+        """Symptoms of a signal that were going on at a step, give or take ``slack`` rows."""
+        slack = slack * self.stride
         return [s for s in self.of(signal) if s.onset - slack <= step <= s.last + slack]
 
     def earliest(self, signals: Iterable[str]) -> Symptom | None:
@@ -237,11 +243,11 @@ def about(
     decisive_test: str,
     kind: str | None = None,
     order: str | None = None,
-    explains: frozenset[str] = frozenset(),
     alternatives: Sequence[Alternative] = (),
     tensors: tuple[str, ...] | None = None,
     onset: int | None = None,
     detected: int | None = None,
+    onset_last: int | None = None,
     lasting: bool | None = None,
 ) -> Finding:
     """A finding that begins, is proven, lasts and is located as its leading symptom is.
@@ -259,6 +265,7 @@ def about(
         severity=severity,
         confidence=confidence,
         onset=first,
+        onset_last=onset_last,
         detected=max(proof, first),
         summary=summary,
         evidence=tuple(evidence),
@@ -271,7 +278,6 @@ def about(
         tensors=lead.first if tensors is None else tensors,
         affected=len(lead.tensors),
         order=order,
-        explains=explains,
         alternatives=tuple(alternatives),
     )
 

@@ -9,12 +9,16 @@ import numpy as np
 
 from floatscope.protocol.batch import Batch
 from floatscope_diagnostics.columns import Columns
+from floatscope_diagnostics.detectors.level import Level
 from floatscope_diagnostics.detectors.nonfinite import detect_nonfinite
+from floatscope_diagnostics.detectors.ranks import RankBoard
 from floatscope_diagnostics.detectors.row import ScalarRow, StatRow
 from floatscope_diagnostics.detectors.run_changes import RunChanges
 from floatscope_diagnostics.detectors.run_invariants import detect_run_invariants
+from floatscope_diagnostics.detectors.run_trends import RunTrends
 from floatscope_diagnostics.detectors.scale_state import ScaleState
 from floatscope_diagnostics.detectors.tensor_changes import TensorChanges
+from floatscope_diagnostics.detectors.trends import Trends
 from floatscope_diagnostics.episodes import EpisodeLog, Symptom
 from floatscope_diagnostics.frame import Frame, frame_of, scalar_rows
 
@@ -25,9 +29,10 @@ class RankStream:
     Rows must come in the rank's order; a step at or before the last one opens a segment.
     """
 
-    def __init__(self, rank: int, columns: Columns) -> None:
+    def __init__(self, rank: int, columns: Columns, board: RankBoard) -> None:
         self.rank = rank
         self.columns = columns
+        self.board = board
         self.segment = 0
         self.first_step: int | None = None
         self.last_step: int | None = None
@@ -38,11 +43,14 @@ class RankStream:
         self.last_scalars: dict[str, float] = {}
         self.stats_seen: set[tuple[str, str]] = set()
         self.scalars_seen: set[str] = set()
+        self.gap = Level(0.5)
         self.tensor_log = EpisodeLog()
         self.scalar_log = EpisodeLog()
         self.scales = ScaleState()
         self.changes = TensorChanges()
         self.run_changes = RunChanges()
+        self.trends = Trends()
+        self.run_trends = RunTrends()
 
     def feed(self, batch: Batch, *, segment: int | None) -> None:
         """Judges every step of the batch."""
@@ -63,10 +71,13 @@ class RankStream:
             step = steps[t]
             if self.last_step is not None and step <= self.last_step:
                 self._seam(self.segment + 1)
+            elif self.last_step is not None:
+                self.gap.update(float(step - self.last_step))
             self._scalars(step, scalars)
             d = stat_at.get(t)
             if d is not None and frame is not None:
                 self._tensors(step, scalars, frame, d)
+            self.board.add(self.rank, step, self.segment, frame, d, scalars.get("param_norm"), self.columns)
             if self.first_step is None or step < self.first_step:
                 self.first_step = step
             self.last_step = step
@@ -78,6 +89,10 @@ class RankStream:
             *self.scalar_log.symptoms(self.columns, rank=self.rank, row=self.steps),
         ]
 
+    def stride(self) -> int:
+        """Steps from one row to the next, as seen most of the time; 1 when every step is logged."""
+        return max(1, round(self.gap.center)) if self.gap.count else 1
+
     def _seam(self, segment: int) -> None:
         self.segment = segment
         self.seams.append(self.last_step if self.last_step is not None else 0)
@@ -88,6 +103,8 @@ class RankStream:
         self.scales.seam()
         self.changes.seam()
         self.run_changes.seam()
+        self.trends.restart()
+        self.run_trends.seam()
 
     def _note_stats(self, frame: Frame) -> None:
         roles = self.columns.names
@@ -110,6 +127,7 @@ class RankStream:
         )
         detect_run_invariants(row)
         self.run_changes.step(row)
+        self.run_trends.step(row)
         self.scalar_log.close(row=self.steps)
 
     def _tensors(self, step: int, scalars: Mapping[str, float], frame: Frame, d: int) -> None:
@@ -125,7 +143,9 @@ class RankStream:
         )
         broken = detect_nonfinite(row)
         wrong = self.scales.step(row, broken=broken)
-        self.changes.step(row, excluded=broken | wrong)
+        warming = self.run_changes.warming_up(self.first_step)
+        self.changes.step(row, excluded=broken | wrong, warming=warming)
+        self.trends.step(row, excluded=broken | wrong, warming=warming)
         self.tensor_log.close(row=self.stat_rows)
         self.stat_rows += 1
 
@@ -142,16 +162,19 @@ class RankStream:
             "last_scalars": self.last_scalars,
             "stats_seen": sorted([list(p) for p in self.stats_seen]),
             "scalars_seen": sorted(self.scalars_seen),
+            "gap": self.gap.state(),
             "tensor_log": self.tensor_log.state(),
             "scalar_log": self.scalar_log.state(),
             "scales": self.scales.state(),
             "changes": self.changes.state(),
             "run_changes": self.run_changes.state(),
+            "trends": self.trends.state(),
+            "run_trends": self.run_trends.state(),
         }
 
     @classmethod
-    def load(cls, state: Mapping[str, Any], columns: Columns) -> RankStream:
-        out = cls(int(state["rank"]), columns)
+    def load(cls, state: Mapping[str, Any], columns: Columns, board: RankBoard) -> RankStream:
+        out = cls(int(state["rank"]), columns, board)
         for name in (
             "segment",
             "first_step",
@@ -165,9 +188,12 @@ class RankStream:
             setattr(out, name, state[name])
         out.stats_seen = {(str(a), str(b)) for a, b in state["stats_seen"]}
         out.scalars_seen = set(state["scalars_seen"])
+        out.gap.load(state["gap"])
         out.tensor_log = EpisodeLog.load(state["tensor_log"])
         out.scalar_log = EpisodeLog.load(state["scalar_log"])
         out.scales = ScaleState.load(state["scales"])
         out.changes = TensorChanges.load(state["changes"])
         out.run_changes = RunChanges.load(state["run_changes"])
+        out.trends = Trends.load(state["trends"])
+        out.run_trends = RunTrends.load(state["run_trends"])
         return out

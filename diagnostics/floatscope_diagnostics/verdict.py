@@ -68,7 +68,7 @@ class Judged:
             "onset_window": [f.onset, f.onset if f.onset_last is None else f.onset_last],
             "detected_step": f.detected,
             "resolved_step": f.resolved,
-            "rank": f.rank,
+            "rank": f.rank if f.rank is None or f.rank >= 0 else None,
             "segment": f.segment,
             "layer": f.layer,
             "tensor": f.tensor,

@@ -20,15 +20,19 @@ _GRAD = (ROLE_CODES["grad_output"], ROLE_CODES["grad_input"])
 def detect_nonfinite(row: StatRow) -> NDArray[np.bool_]:
     """Emits the four signals for one row; returns the tensors (S,) that hold a non-finite value or update."""
     nan, inf = row.frame.nan[row.d], row.frame.inf[row.d]
-    bad = nan | inf
-    bad_update = row.frame.bad_update[row.d]
-    if not bad.any() and not bad_update.any():
+    bad: NDArray[np.bool_] = nan | inf
+    bad_grad, bad_update = row.frame.bad_grad[row.d], row.frame.bad_update[row.d]
+    if not bad.any() and not bad_update.any() and not bad_grad.any():
         return bad
     role = row.columns.role
     forward = bad & np.isin(role, (*_FORWARD, -1))
     weight = bad & (role == ROLE_CODES["weight"])
     grad = bad & np.isin(role, _GRAD)
-    weight_grad = (bad & (role == ROLE_CODES["grad_weight"])) | bad_update
+    weight_grad = (bad & (role == ROLE_CODES["grad_weight"])) | bad_grad
+    if (
+        not weight_grad.any()
+    ):  # clipping by a global norm spreads one bad gradient to every update: name the gradient
+        weight_grad = bad_update
     counts = np.nan_to_num(row.stat("nan_count")) + np.nan_to_num(row.stat("inf_count"))
     for signal, mask in (
         ("nonfinite_forward", forward),
@@ -47,7 +51,8 @@ def detect_nonfinite(row: StatRow) -> NDArray[np.bool_]:
                 expected=0.0,
                 extra=_onset_extra(row, signal, mask, inf),
             )
-    return bad | bad_update
+    touched: NDArray[np.bool_] = bad | bad_grad | bad_update
+    return touched
 
 
 def _onset_extra(

@@ -32,6 +32,7 @@ ZERO_GRAD_RISE_PCT = 8.0  # percentage points; clean runs stay within 1
 SLOW_LOG2 = 0.8  # 1.7 times the usual step time
 SLOW_ROWS = 3
 SAME_LOSS_ROWS = 3
+SCRATCH_ROWS = 48  # a run from scratch: scales start at 1 and everything grows
 
 _LOG_FLOORS = {"grad_norm": 0.2, "update_norm": 0.05, "step_time_s": 0.08, "data_time_s": 0.2}
 
@@ -51,6 +52,7 @@ class RunChanges:
         self.same_since = 0
         self.slow = 0
         self.slow_since = 0
+        self.rows = 0
         self.lr_rising = 0  # rows in a row in which the learning rate rose: warm-up
 
     def seam(self) -> None:
@@ -59,8 +61,14 @@ class RunChanges:
         self.last = {}
         self.cusum, self.cusum_since, self.same_loss, self.slow, self.lr_rising = 0.0, None, 0, 0, 0
 
+    def warming_up(self, first_step: int | None) -> bool:
+        """Whether the learning rate still rises, or the run began less than SCRATCH_ROWS ago from scratch."""
+        scratch = first_step is not None and first_step <= 1 and self.rows < SCRATCH_ROWS
+        return self.lr_rising >= 3 or scratch
+
     def step(self, row: ScalarRow) -> None:
         """Judges one step."""
+        self.rows += 1
         s = row.scalars
         self._learning_rate(row, s.get("lr"))
         self._loss(row, s.get("loss"))
@@ -83,7 +91,7 @@ class RunChanges:
             return
         if before is not None and before > 0:
             rise = math.log2(lr / before)
-            self.lr_rising = self.lr_rising + 1 if rise > 0 else max(self.lr_rising - 1, 0)
+            self.lr_rising = min(self.lr_rising + 1, 8) if rise > 0 else max(self.lr_rising - 1, 0)
             if rise > LR_JUMP_LOG2 and self.lr.count >= READY_ROWS:
                 _hit(row, "lr_jump", rise, expected=before, extra={"factor": lr / before, "lr": lr})
         self.lr.update(math.log2(lr))
@@ -135,10 +143,11 @@ class RunChanges:
                 level.update(math.log2(grad))
         self._update_norm(row, s.get("update_norm"), s.get("lr"))
         param, before = s.get("param_norm"), self.last.get("param_norm")
-        if param is not None and before is not None and math.isfinite(param) and math.isfinite(before):
-            if param > 0 and before > 0 and abs(math.log2(param / before)) > WEIGHTS_STEP_LOG2:
-                change = math.log2(param / before)
-                _hit(row, "weights_jump", abs(change), expected=before, extra={"log2": change})
+        if param is None or before is None or not 0 < param < math.inf or not 0 < before < math.inf:
+            return
+        change = math.log2(param / before)
+        if abs(change) > WEIGHTS_STEP_LOG2:
+            _hit(row, "weights_jump", abs(change), expected=before, extra={"log2": change})
 
     def _update_norm(self, row: ScalarRow, update: float | None, lr: float | None) -> None:
         if update is None or not math.isfinite(update) or update <= 0:
@@ -208,7 +217,17 @@ class RunChanges:
         return out
 
 
-_PLAIN = ("last", "cusum", "cusum_since", "same_loss", "same_since", "slow", "slow_since", "lr_rising")
+_PLAIN = (
+    "last",
+    "cusum",
+    "cusum_since",
+    "same_loss",
+    "same_since",
+    "slow",
+    "slow_since",
+    "lr_rising",
+    "rows",
+)
 
 
 def _hit(

@@ -59,6 +59,7 @@ SQNR_DROP_ALL_DB = (1.5, 1.0, 2.0)  # lasting, median over a class [0.3, 0.05, 0
 UPDATE_STEP_LOG2 = (
     1.6  # change of update_ratio beyond the change of lr, median over weights [0.5; 2.2 in warm-up]
 )
+NEAR_LIMIT_LOG2 = -0.1  # amax of an FP16 activation within 7 % of 65,504
 UNCHANGED_RISE_PCT = 8.0  # [0.06]
 ALL_SHARE = 0.7  # of the tensors of a class
 
@@ -88,9 +89,13 @@ class TensorChanges:
         self.since[:] = -1
         self.lr_level = None
 
-    def step(self, row: StatRow, *, excluded: Bool) -> None:
-        """Judges one row. excluded: tensors (S,) that already violate an invariant; their levels are
-        frozen."""
+    def step(self, row: StatRow, *, excluded: Bool, warming: bool) -> None:
+        """Judges one row.
+
+        excluded: tensors (S,) that already violate an invariant; their levels are frozen.  warming: the
+        learning
+        rate still rises or the run has just begun from scratch, so levels move by themselves.
+        """
         self.resize(len(row.columns))
         x = row.frame.signals[row.d]
         away = x - self.tracker.center
@@ -103,12 +108,16 @@ class TensorChanges:
             alarm[AMAX] = unusual[AMAX] & (away[AMAX] > limits[AMAX_JUMP_LOG2])
             alarm[HEADROOM] = unusual[HEADROOM] & (away[HEADROOM] > limits[HEADROOM_UP_LOG2])
             alarm[UNDERFLOW] = unusual[UNDERFLOW] & (away[UNDERFLOW] > limits[UNDERFLOW_RISE_PCT])
-            alarm[OVERFLOW] = (x[OVERFLOW] > limits[CLIP_PCT]) & (away[OVERFLOW] > limits[CLIP_PCT] / 2)
+            alarm[OVERFLOW] = (
+                row.columns.scaled
+                & (x[OVERFLOW] > limits[CLIP_PCT])
+                & (away[OVERFLOW] > limits[CLIP_PCT] / 2)
+            )
             alarm[SQNR] = unusual[SQNR] & (away[SQNR] < -limits[SQNR_DROP_ALL_DB])
             alarm[UNCHANGED] = unusual[UNCHANGED] & (away[UNCHANGED] > UNCHANGED_RISE_PCT)
         alarm &= ~excluded
         self._count(alarm, row.step)
-        self._emit_jumps(row, x, away, alarm, limits)
+        self._emit_jumps(row, x, away, alarm, limits, warming=warming)
         self._emit_flushed(row, x, away, alarm, limits)
         self._emit_precision(row, away, alarm, limits)
         self._emit_updates(row, away, alarm)
@@ -125,7 +134,15 @@ class TensorChanges:
         self.rows = np.where(alarm, self.rows + 1, 0).astype(np.int32)
 
     def _hit(
-        self, row: StatRow, signal: str, k: int, mask: Bool, values: Float64, *, gap_rows: int = 1
+        self,
+        row: StatRow,
+        signal: str,
+        k: int,
+        mask: Bool,
+        values: Float64,
+        *,
+        gap_rows: int = 1,
+        extra: Mapping[str, float] | None = None,
     ) -> None:
         if not mask.any():
             return
@@ -139,19 +156,32 @@ class TensorChanges:
             values=values,
             onset=onset,
             gap_rows=gap_rows,
+            extra=extra,
         )
 
     def _emit_jumps(
-        self, row: StatRow, x: Float64, away: Float64, alarm: Bool, limits: dict[Any, Float64]
+        self,
+        row: StatRow,
+        x: Float64,
+        away: Float64,
+        alarm: Bool,
+        limits: dict[Any, Float64],
+        *,
+        warming: bool,
     ) -> None:
         fresh = alarm[AMAX] & (self.rows[AMAX] <= RELEASE_ROWS)
-        self._hit(row, "amax_jump", AMAX, fresh, away[AMAX])
+        self._hit(row, "amax_jump", AMAX, fresh, away[AMAX], extra={"warming": 1.0} if warming else None)
         amax = row.stat("amax")
         zero = (amax == 0) & (self.tracker.count[AMAX] > 0) & ~row.frame.nan[row.d]
         self._hit(row, "amax_zero", -1, zero, np.ones(len(zero)))
         over = -x[HEADROOM]
         with np.errstate(invalid="ignore"):
-            strong = (over > limits[CLIP_LOG2]) & (self.tracker.count[AMAX] >= READY_ROWS)
+            near = ~row.columns.scaled & ~row.columns.backward & (over > NEAR_LIMIT_LOG2)
+        self._hit(row, "near_limit", -1, near, amax, gap_rows=3)
+        with np.errstate(invalid="ignore"):
+            strong = (
+                row.columns.scaled & (over > limits[CLIP_LOG2]) & (self.tracker.count[AMAX] >= READY_ROWS)
+            )
             much = alarm[OVERFLOW] & (x[OVERFLOW] > limits[CLIP_PCT_AT_ONCE])
             much &= self.tracker.count[OVERFLOW] >= READY_ROWS
         lasting = self.rows[OVERFLOW] >= PERSIST_ROWS
@@ -219,7 +249,6 @@ class TensorChanges:
         row.log.hit(
             signal, step=row.step, row=row.index, segment=row.segment, mask=mask, values=np.abs(away[UPDATE])
         )
-        self.tracker.count[UPDATE] += 0
 
     def _lr_shift(self, row: StatRow) -> float:
         """How far the learning rate is above its level, in octaves; 0 when it is not logged."""

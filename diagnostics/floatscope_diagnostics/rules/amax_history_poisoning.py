@@ -40,19 +40,12 @@ from floatscope_diagnostics.rule import (
 )
 
 SPIKE_ROWS = 3  # the outlier itself lasts a step or two
-EXPLAINS = frozenset(
-    {
-        "undetermined", "stale_scale_saturation", "gradient_underflow", "accumulation_precision", "quantization_drift",
-        "update_stagnation", "bad_batch", "data_shift", "optimizer_state_fault", "activation_outlier_growth",
-        "logit_growth", "op_kernel_fault", "dead_logits", "plateau", "scale_state_fault",
-    }
-)  # fmt: skip
 REMEDY = Remedy(
     "Reset the amax history of the tensors named (or wait for the outlier to leave it), then "
     "shorten the history or use a "
     "recipe without one, and clip or skip the outlier step.",
     {
-        "transformer_engine": 'DelayedScaling(amax_history_len=16, amax_compute_algo="most_recent", margin=2) or '
+        "transformer_engine": 'DelayedScaling(amax_history_len=16, amax_compute_algo="most_recent"), or '
         "Float8CurrentScaling(); to end it now: module.fp8_meta['scaling_fwd'].amax_history.zero_()",
         "torchao": "dynamic scaling has no history: the outage ends with the outlier step",
         "megatron": "--fp8-amax-history-len 1 --fp8-amax-compute-algo most_recent, or --fp8-recipe blockwise",
@@ -87,7 +80,6 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             onset=spike.onset,
             tensors=tuple(t for t in spike.first if t in both) or both,
             order="backward" if both[0].endswith(("grad_output", "grad_input")) else "forward",
-            explains=EXPLAINS,
             summary=f"One outlier at step {spike.onset:,} poisoned the amax history of "
             f"{both[0]}{tail}{length}.",
             evidence=[

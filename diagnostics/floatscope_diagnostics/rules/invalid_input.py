@@ -35,15 +35,6 @@ _INDEX_ERROR = re.compile(
     r"index (\S+ )?(is )?out of (range|bounds)|device-side assert|indexSelect.*Assertion|out of vocabulary",
     re.IGNORECASE,
 )
-_CONSEQUENCES = frozenset(
-    {
-        "undetermined", "scale_state_fault", "stale_scale_saturation", "amax_history_poisoning",
-        "op_kernel_fault",
-        "masked_nonfinite", "activation_overflow", "gradient_underflow", "bad_batch",
-        "rank_divergence", "dead_logits",
-        "update_stagnation", "optimizer_state_fault", "loss_scale_collapse", "plateau", "quantization_drift",
-    }
-)  # fmt: skip
 _LOADER = Remedy(
     "Check the batch in the data loader (finite floats, ids below the vocabulary size, at least "
     "one label), drop a bad one and "
@@ -86,7 +77,6 @@ def _empty_targets(symptoms: Symptoms) -> Iterator[Finding]:
             tensors=head,
             affected=len(grads[0].tensors) if grads else 0,
             order="backward" if grads else None,
-            explains=_CONSEQUENCES,
             summary=f"A batch without a single label at step {s.onset:,}: the mean over zero targets is NaN.",
             evidence=(
                 Evidence("label_tokens", s.onset, 0.0, "above 0"),
@@ -135,7 +125,6 @@ def _ids(
         detected=onset,
         rank=rank,
         segment=segment,
-        explains=_CONSEQUENCES,
         summary=f"A token id or label outside the vocabulary at step {onset:,}: {what}.",
         evidence=(Evidence(signal, onset, value, expected),),
         remedy=_LOADER,
@@ -173,7 +162,6 @@ def _nonfinite_values(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
             tensors=s.first,
             affected=len(s.tensors),
             order="forward",
-            explains=_CONSEQUENCES,
             summary=f"{'Inf' if s.extra.get('inf') else 'NaN'} comes in with the batch at step {s.onset:,}: "
             f"{s.first[0]} is the first tensor of the network and its scale was fine.",
             evidence=(

@@ -49,14 +49,6 @@ from floatscope_diagnostics.rule import (
 
 HALF_SHARE = 0.7  # of the off tensor-steps that match half the history
 STALE_COPY_MAX_SHARE = 0.5  # of the weights; all at once is a change of rounding, not a stale copy
-EXPLAINS = frozenset(
-    {
-        "undetermined", "stale_scale_saturation", "amax_history_poisoning", "invalid_input", "gradient_underflow",
-        "quantization_drift", "bad_batch", "op_kernel_fault", "masked_nonfinite", "activation_overflow",
-        "update_stagnation", "data_shift", "lr_divergence", "optimizer_state_fault", "rank_divergence",
-        "accumulation_precision", "activation_outlier_growth", "logit_growth", "dead_logits", "plateau",
-    }
-)  # fmt: skip
 SETTINGS = {
     "transformer_engine": "load _extra_state with the checkpoint, or recalibrate with "
     "te.autocast(enabled=False, "
@@ -106,6 +98,9 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
         for s in symptoms.of("scale_low"):
             kind = "recompute" if _half(s) else "frozen"
             yield _finding(s, kind, 0.9, "is lower than its amaxes explain", "warning", symptoms)
+    for s in symptoms.of("scales_part"):
+        what = "differs between ranks that had the same one"
+        yield _finding(s, "reduction_group", 0.93, what, "warning", symptoms)
     yield from _stale_copies(symptoms, run)
 
 
@@ -141,7 +136,6 @@ def _stale_copies(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
             confidence=0.85,
             tensors=first,
             order="forward",
-            explains=EXPLAINS,
             summary=f"The quantised copy of {first[0]} is no longer refreshed since step "
             f"{s.onset:,}: its error grows while its "
             "scale stays right.",
@@ -179,7 +173,6 @@ def _finding(
         order="backward"
         if s.tensor is not None and s.tensor.endswith(("grad_output", "grad_input"))
         else "forward",
-        explains=EXPLAINS,
         summary=f"The scale of {s.tensor} {what} since step {s.onset:,}"
         f"{f' ({len(s.tensors)} tensors)' if len(s.tensors) > 1 else ''}.",
         evidence=[

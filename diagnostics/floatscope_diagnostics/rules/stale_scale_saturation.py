@@ -42,13 +42,6 @@ from floatscope_diagnostics.rule import (
 )
 
 CHRONIC_ROWS = 3
-EXPLAINS = frozenset(
-    {
-        "undetermined", "invalid_input", "op_kernel_fault", "masked_nonfinite", "activation_overflow", "bad_batch",
-        "quantization_drift", "gradient_underflow", "data_shift", "activation_outlier_growth", "scale_state_fault",
-        "accumulation_precision", "logit_growth", "rank_divergence", "dead_logits", "update_stagnation",
-    }
-)  # fmt: skip
 REMEDY = Remedy(
     "Let the scale follow the tensor: current or block scaling for this layer, or a margin of 1 "
     "to 3 bits and a long "
@@ -89,7 +82,6 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             tensors=tensors,
             lasting=True if nan else None,
             order="backward" if tensors and tensors[0].endswith(("grad_output", "grad_input")) else "forward",
-            explains=EXPLAINS,
             summary=f"{tensors[0]} clips at step {clip.onset:,}: its values are up to {sat:,.3g} "
             "times what the scale from "
             f"earlier steps can hold{' and the cast turns them into NaN' if nan else ''}.",

@@ -1,0 +1,122 @@
+"""``floatscope diagnose``: what is wrong in a training log, since when, where, and what to do."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+from floatscope_diagnostics.diagnose import Diagnosed, Unread, diagnose_paths, document, read_baseline
+from floatscope_diagnostics.readers.formats import readers
+from floatscope_diagnostics.readers.run_log import UnreadableLog
+from floatscope_diagnostics.report_text import Style, plain, report
+from floatscope_diagnostics.verdict import STATUSES
+
+OK, FOUND, UNREADABLE, INTERNAL = 0, 1, 2, 3
+_EXAMPLES = """examples:
+  floatscope diagnose run.jsonl
+  floatscope diagnose run.jsonl.gz --baseline bf16.jsonl
+  floatscope diagnose metrics.csv trainer_state.json --json
+  zcat run.jsonl.gz | floatscope diagnose - --fail-on critical
+
+exit codes: 0 healthy or watch, 1 warning or critical, 2 an input could not be read or wrong usage, 3 internal
+error"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line of ``floatscope diagnose``."""
+    p = argparse.ArgumentParser(
+        prog="floatscope diagnose",
+        description="Reads training logs and says what is going wrong, since which step, in "
+        "which layer, and what to do.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    p.add_argument("paths", nargs="+", metavar="PATH", help="a log file, or - for standard input")
+    p.add_argument(
+        "--baseline", metavar="PATH", help="log of a baseline run on the same data, compared step by step"
+    )
+    p.add_argument(
+        "--format", metavar="NAME", choices=[r.name for r in readers()], help="do not guess the format"
+    )
+    p.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    p.add_argument(
+        "--fail-on",
+        choices=("warning", "critical", "watch", "never"),
+        default="warning",
+        help="lowest status that gives exit code 1 (default: warning)",
+    )
+    return p
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs the command; returns the exit code and never raises."""
+    try:
+        args = parser().parse_args(list(argv))
+    except SystemExit as stop:
+        return OK if stop.code in (0, None) else UNREADABLE
+    try:
+        return _run(args)
+    except BrokenPipeError:
+        _silence_stdout()
+        return OK
+    except KeyboardInterrupt:
+        print("floatscope diagnose: interrupted", file=sys.stderr)
+        return UNREADABLE
+    except Exception:
+        traceback.print_exc()
+        print("floatscope diagnose: internal error; please report it with the lines above", file=sys.stderr)
+        return INTERNAL
+
+
+def _run(args: argparse.Namespace) -> int:
+    baseline = None
+    if args.baseline is not None:
+        try:
+            baseline = read_baseline(args.baseline, format_name=args.format)
+        except UnreadableLog as error:
+            print(f"floatscope diagnose: {plain(args.baseline)}: {plain(str(error))}", file=sys.stderr)
+            return UNREADABLE
+    done, unread = diagnose_paths(args.paths, format_name=args.format, baseline=baseline)
+    for u in unread:
+        print(f"floatscope diagnose: {plain(u.path)}: {plain(u.error)}", file=sys.stderr)
+    if args.json:
+        if done or len(args.paths) > 1:
+            print(json.dumps(document(done, unread), ensure_ascii=False, allow_nan=False))
+    else:
+        _print_reports(done, args)
+    sys.stdout.flush()
+    return exit_code(done, unread, fail_on=args.fail_on)
+
+
+def _print_reports(done: Sequence[Diagnosed], args: argparse.Namespace) -> None:
+    style = Style(colour=sys.stdout.isatty() and "NO_COLOR" not in os.environ)
+    for k, diagnosed in enumerate(done):
+        if k:
+            print("\n" + "=" * 78 + "\n")
+        print(report(diagnosed, style), end="")
+    if done:
+        code = exit_code(done, [], fail_on=args.fail_on)
+        print(f"\nExit code {code}. As JSON: --json. Confidence is calibrated on emulation.")
+
+
+def exit_code(done: Sequence[Diagnosed], unread: Sequence[Unread], *, fail_on: str) -> int:
+    """2 if anything could not be read, else 1 if a run's status reaches ``fail_on``, else 0."""
+    if unread or not done:
+        return UNREADABLE
+    if fail_on == "never":
+        return OK
+    limit = STATUSES.index(fail_on)
+    return FOUND if any(STATUSES.index(d.verdict.status) >= limit for d in done) else OK
+
+
+def _silence_stdout() -> None:
+    """The reader of our output has gone: keep the interpreter from complaining at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,60 @@
+"""What can follow from what: the causal order of faults (who moves first), used to keep one incident one
+finding.
+
+From the differential diagnosis of 18 failure classes measured on emulated FP8: update, then loss one step
+later, then amax;
+NaN crosses the whole network inside one step and reaches the weights one step later.
+"""
+
+from __future__ import annotations
+
+from floatscope_diagnostics.rule import FAMILY_OF
+
+# Never a consequence of a numerical fault.
+_INDEPENDENT = frozenset({"stall", "invalid_input", "lr_divergence", "overfitting"})
+_ALL = frozenset(FAMILY_OF) - _INDEPENDENT
+
+_FLUSHED = frozenset(
+    {
+        "undetermined", "gradient_underflow", "accumulation_precision", "quantization_drift",
+        "update_stagnation",
+        "bad_batch", "data_shift", "optimizer_state_fault", "activation_outlier_growth", "logit_growth",
+        "op_kernel_fault", "dead_logits", "plateau", "scale_state_fault", "stale_scale_saturation",
+        "amax_history_poisoning", "masked_nonfinite", "activation_overflow", "lr_divergence",
+        "rank_divergence",
+    }
+)  # fmt: skip
+
+CONSEQUENCES: dict[str, frozenset[str]] = {
+    "invalid_input": _ALL | {"lr_divergence"},
+    "stale_scale_saturation": _FLUSHED,
+    "amax_history_poisoning": _FLUSHED,
+    "scale_state_fault": _ALL | {"lr_divergence", "invalid_input"},
+    "quantization_drift": _FLUSHED,
+    "gradient_underflow": _FLUSHED,
+    "accumulation_precision": _FLUSHED,
+    "update_stagnation": frozenset({"optimizer_state_fault", "plateau", "undetermined", "data_shift"}),
+    "activation_outlier_growth": _FLUSHED,
+    "activation_overflow": _ALL | {"lr_divergence"},
+    "logit_growth": _FLUSHED,
+    "bad_batch": frozenset(
+        {"undetermined", "data_shift", "stale_scale_saturation", "amax_history_poisoning"}
+    ),
+    "data_shift": _FLUSHED,
+    "lr_divergence": _ALL,
+    "optimizer_state_fault": _ALL | {"lr_divergence"},
+    "master_weight_desync": _ALL | {"lr_divergence"},
+    "loss_scale_collapse": _FLUSHED,
+    "dead_logits": _FLUSHED,
+    "overfitting": frozenset({"undetermined", "data_shift"}),
+    "plateau": frozenset({"update_stagnation", "optimizer_state_fault", "undetermined"}),
+    "op_kernel_fault": _ALL | {"lr_divergence"},
+    "comm_overlap_race": _ALL | {"lr_divergence", "op_kernel_fault"},
+    "masked_nonfinite": _FLUSHED,
+    "rank_divergence": _FLUSHED,
+}
+
+
+def follows_from(cause: str, effect: str) -> bool:
+    """Whether ``effect`` can be a consequence of ``cause``."""
+    return cause != effect and effect in CONSEQUENCES.get(cause, frozenset())

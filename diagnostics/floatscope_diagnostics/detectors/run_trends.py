@@ -1,0 +1,186 @@
+"""Slow changes of the run's scalars: a loss that turns, held-out loss that parts from it, the loss scale,
+zero gradients.
+
+Signals: ``loss_climb``, ``eval_jump``, ``eval_parts``, ``loss_scale_search``, ``loss_scale_falls``,
+``zero_grad_trend``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from floatscope_diagnostics.detectors.level import Level
+from floatscope_diagnostics.detectors.row import ScalarRow
+
+FAST_ROWS = 6
+READY_ROWS = 16
+CLIMB_SIGMA = (
+    4.5  # the fast average of white noise wanders by 2 of the noise's standard deviations over 1,000 steps
+)
+CLIMB_NATS = 0.5
+EVAL_READY = 4
+EVAL_JUMP_NATS = 0.1
+EVAL_RISE_NATS = 0.05  # clean held-out losses on a fixed batch wander by 0.01
+EVAL_ROWS = 3
+TRAIN_FALL_NATS = 0.15
+SETTLED_ROWS = 20  # rows without a halving that end the search at the start
+FALLS = 5.0  # halvings in a row without growth; dynamic scaling loses one or two at a time
+CREEP_PCT = 20.0
+
+
+class RunTrends:
+    """Slow state of one rank's scalars."""
+
+    def __init__(self) -> None:
+        self.fast: float | None = None
+        self.last_loss = 0.0
+        self.low = math.inf
+        self.low_step = 0
+        self.noise = Level(0.02)
+        self.count = 0
+        self.evaluation = Level(0.01)
+        self.eval_low = math.inf
+        self.eval_low_step = 0
+        self.train_at_low = math.inf
+        self.eval_rises = 0
+        self.scale: float | None = None
+        self.falls = 0.0
+        self.falls_since = 0
+        self.quiet_rows = 0
+        self.settled = False
+        self.zero_fast: float | None = None
+        self.zero_low = math.inf
+
+    def seam(self) -> None:
+        fresh = RunTrends()
+        for name in _PLAIN:
+            if name != "settled":
+                setattr(self, name, getattr(fresh, name))
+        self.noise, self.evaluation = fresh.noise, fresh.evaluation
+
+    def step(self, row: ScalarRow) -> None:
+        """Judges one step."""
+        self._loss(row, row.scalars.get("loss"))
+        self._evaluation(row, row.scalars.get("eval_loss"))
+        self._loss_scale(row, row.scalars.get("loss_scale"))
+        self._zero_grads(row, row.scalars.get("zero_grad_pct"))
+
+    def _loss(self, row: ScalarRow, loss: float | None) -> None:
+        if loss is None or not math.isfinite(loss):
+            return
+        self.count += 1
+        if self.fast is None:
+            self.fast = self.last_loss = loss
+            return
+        self.noise.update((loss - self.last_loss) / math.sqrt(2.0))
+        self.last_loss = loss
+        self.fast += (loss - self.fast) / min(self.count, FAST_ROWS)
+        if self.fast < self.low and self.count >= FAST_ROWS:
+            self.low, self.low_step = self.fast, row.step
+        climb = self.fast - self.low
+        if self.count >= READY_ROWS and climb > max(CLIMB_NATS, CLIMB_SIGMA * self.noise.sigma()):
+            _hit(row, "loss_climb", climb, onset=self.low_step, expected=self.low, gap_rows=6)
+
+    def _evaluation(self, row: ScalarRow, value: float | None) -> None:
+        if value is None or not math.isfinite(value):
+            return
+        level = self.evaluation
+        away = level.away(value)
+        if level.count >= EVAL_READY and away > max(EVAL_JUMP_NATS, 8 * level.sigma()):
+            _hit(row, "eval_jump", away, expected=level.center, gap_rows=64)
+        level.update(value)
+        train = self.fast if self.fast is not None else math.inf
+        if value < self.eval_low:
+            self.eval_low, self.eval_low_step, self.train_at_low = value, row.step, train
+            self.eval_rises = 0
+            return
+        rise = value - self.eval_low
+        if rise <= EVAL_RISE_NATS:
+            self.eval_rises, self.eval_low_step = 0, row.step
+            return
+        self.eval_rises += 1
+        fallen = self.train_at_low - train
+        if self.eval_rises >= EVAL_ROWS and fallen > TRAIN_FALL_NATS:
+            _hit(row, "eval_parts", rise, onset=self.eval_low_step, expected=self.eval_low, gap_rows=512)
+
+    def _loss_scale(self, row: ScalarRow, scale: float | None) -> None:
+        if scale is None or not math.isfinite(scale) or scale <= 0:
+            return
+        before, self.scale = self.scale, scale
+        if before is None:
+            return
+        if scale > before:
+            self.falls, self.settled = 0.0, True
+        if scale >= before:
+            self.quiet_rows += 1
+            if self.quiet_rows >= SETTLED_ROWS:
+                self.settled, self.falls = True, 0.0
+            return
+        self.quiet_rows = 0
+        drop = math.log2(before / scale)
+        if self.falls == 0.0 or drop >= FALLS:
+            self.falls_since = row.step
+        self.falls += drop
+        if not self.settled:
+            _hit(row, "loss_scale_search", self.falls, gap_rows=SETTLED_ROWS, extra={"scale": scale})
+        elif self.falls >= FALLS or scale < 1.0:
+            extra = {"scale": scale}
+            _hit(row, "loss_scale_falls", self.falls, onset=self.falls_since, gap_rows=1024, extra=extra)
+
+    def _zero_grads(self, row: ScalarRow, share: float | None) -> None:
+        if share is None or not math.isfinite(share):
+            return
+        self.zero_fast = (
+            share if self.zero_fast is None else self.zero_fast + (share - self.zero_fast) / FAST_ROWS
+        )
+        self.zero_low = min(self.zero_low, self.zero_fast)
+        if self.zero_fast - self.zero_low > CREEP_PCT:
+            _hit(row, "zero_grad_trend", share, expected=self.zero_low, gap_rows=16)
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "noise": self.noise.state(),
+            "evaluation": self.evaluation.state(),
+            "plain": {name: getattr(self, name) for name in _PLAIN},
+        }
+
+    @classmethod
+    def load(cls, state: Mapping[str, Any]) -> RunTrends:
+        out = cls()
+        out.noise.load(state["noise"])
+        out.evaluation.load(state["evaluation"])
+        for name in _PLAIN:
+            setattr(out, name, state["plain"][name])
+        return out
+
+
+_PLAIN = (
+    "fast", "last_loss", "low", "low_step", "count", "eval_low", "eval_low_step", "train_at_low",
+    "eval_rises", "scale", "falls",
+    "falls_since", "quiet_rows", "settled", "zero_fast", "zero_low",
+)  # fmt: skip
+
+
+def _hit(
+    row: ScalarRow,
+    signal: str,
+    value: float,
+    *,
+    onset: int | None = None,
+    expected: float | None = None,
+    gap_rows: int = 1,
+    extra: Mapping[str, float] | None = None,
+) -> None:
+    row.log.hit(
+        signal,
+        step=row.step,
+        row=row.index,
+        segment=row.segment,
+        values=value,
+        onset=onset,
+        expected=expected,
+        gap_rows=gap_rows,
+        extra=extra,
+    )

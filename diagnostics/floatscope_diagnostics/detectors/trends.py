@@ -1,0 +1,137 @@
+"""Slow growth per tensor, for which a running level is too quick to follow and a jump limit too far away.
+
+A fast average of each signal is compared with the lowest it has been. Signals: ``amax_trend`` (activations
+and weights that grow
+away from the others of their class), ``grad_trend`` (gradients that grow), ``underflow_trend``. The onset is
+the step at which
+CREEP_SHARE of the limit was passed for good. Off during learning-rate warm-up, when everything grows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from floatscope_diagnostics.columns import ROLE_CODES
+from floatscope_diagnostics.detectors.row import StatRow
+from floatscope_diagnostics.frame import AMAX, UNDERFLOW
+
+Float64 = NDArray[np.float64]
+Bool = NDArray[np.bool_]
+
+READY_ROWS = 16
+FAST_ROWS = 6  # memory of the fast average
+MAX_MOVE = (
+    1.5  # a single row moves the fast average as if it were at most this far away (octaves; x10 for percent)
+)
+PERSIST_ROWS = 4
+CREEP_SHARE = 0.6  # of a limit, passed for good: the onset
+GROWTH_LOG2 = (1.6, 0.55)  # activations, weights; clean runs 0.9 and 0.45 over 130 steps after warm-up
+GRAD_GROWTH_LOG2 = 2.5  # clean gradients wander by 2 octaves
+UNDERFLOW_CREEP_PCT = (6.0, 15.0)  # forward, backward; clean runs 1 and 4
+_ROWS = (AMAX, UNDERFLOW)
+
+
+class Trends:
+    """Fast averages and their lowest values, arrays (2, S): log2 amax and underflow_pct."""
+
+    def __init__(self, size: int = 0) -> None:
+        self.fast = np.full((2, size), np.nan)
+        self.low = np.full((2, size), np.nan)
+        self.count = np.zeros((2, size), np.int32)
+        self.creep = np.full((2, size), -1, np.int64)  # step since which CREEP_SHARE of the limit is passed
+        self.rows = np.zeros((2, size), np.int32)  # rows in a row above the limit
+
+    ARRAYS = ("fast", "low", "count", "creep", "rows")
+
+    def resize(self, size: int) -> None:
+        have = self.fast.shape[1]
+        if have == size:
+            return
+        grown = Trends(size)
+        for name in self.ARRAYS:
+            getattr(grown, name)[:, :have] = getattr(self, name)
+            setattr(self, name, getattr(grown, name))
+
+    def restart(self) -> None:
+        fresh = Trends(self.fast.shape[1])
+        for name in self.ARRAYS:
+            setattr(self, name, getattr(fresh, name))
+
+    def step(self, row: StatRow, *, excluded: Bool, warming: bool) -> None:
+        """Judges one row; excluded tensors (S,) keep their state. While warming up the growth of amax starts
+        afresh."""
+        self.resize(len(row.columns))
+        if warming:
+            self.fast[0], self.low[0], self.count[0], self.creep[0], self.rows[0] = np.nan, np.nan, 0, -1, 0
+        x = row.frame.signals[row.d][list(_ROWS)]
+        use = ~np.isnan(x) & ~excluded
+        self.count += use
+        limit = np.array([[MAX_MOVE], [MAX_MOVE * 10]])
+        first = np.isnan(self.fast)
+        rate = np.maximum(1.0 / np.maximum(self.count, 1), 1.0 / FAST_ROWS)
+        move = np.where(first, 0.0, np.clip(x - self.fast, -limit, limit) * rate)
+        self.fast = np.where(use, np.where(first, x, self.fast + move), self.fast)
+        settled = self.count >= READY_ROWS // 2
+        self.low = np.where(settled, np.fmin(self.low, self.fast), self.low)
+        rise = np.where(np.isnan(self.low), 0.0, self.fast - self.low)
+        limits = self._limits(row)
+        early = (rise > limits * CREEP_SHARE) & use
+        self.creep = np.where(early & (self.creep < 0), row.step, np.where(early | ~use, self.creep, -1))
+        above = (rise > limits) & use & (self.count >= READY_ROWS)
+        self.rows = np.where(above, self.rows + 1, np.where(use, 0, self.rows)).astype(np.int32)
+        if (self.rows >= PERSIST_ROWS).any():
+            self._emit(row, rise)
+
+    def _limits(self, row: StatRow) -> Float64:
+        columns = row.columns
+        weight = columns.role == ROLE_CODES["weight"]
+        growth = np.where(
+            columns.backward, GRAD_GROWTH_LOG2, np.where(weight, GROWTH_LOG2[1], GROWTH_LOG2[0])
+        )
+        creep = np.where(columns.backward, UNDERFLOW_CREEP_PCT[1], UNDERFLOW_CREEP_PCT[0])
+        return np.stack([growth, creep])
+
+    def _emit(self, row: StatRow, rise: Float64) -> None:
+        columns = row.columns
+        grown = self.rows[0] >= PERSIST_ROWS
+        alone = np.zeros(len(columns), bool)
+        for code in (ROLE_CODES["input"], ROLE_CODES["weight"], ROLE_CODES["output"]):
+            mine = columns.role == code
+            if mine.any():
+                ordinary = float(np.median(rise[0][mine]))
+                alone |= mine & (
+                    rise[0] - ordinary > 0.7 * np.where(code == 1, GROWTH_LOG2[1], GROWTH_LOG2[0])
+                )
+        self._hit(row, "amax_trend", 0, grown & alone, rise)
+        self._hit(row, "grad_trend", 0, grown & columns.backward, rise)
+        self._hit(row, "underflow_trend", 1, self.rows[1] >= PERSIST_ROWS, rise)
+
+    def _hit(self, row: StatRow, signal: str, k: int, mask: Bool, rise: Float64) -> None:
+        if not mask.any():
+            return
+        began = int(self.creep[k][mask].min())
+        values = rise[0] if k == 0 else self.fast[1]
+        row.log.hit(
+            signal,
+            step=row.step,
+            row=row.index,
+            segment=row.segment,
+            mask=mask,
+            values=values,
+            onset=began if began >= 0 else row.step,
+            gap_rows=6,
+        )
+
+    def state(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.ARRAYS}
+
+    @classmethod
+    def load(cls, state: Mapping[str, Any]) -> Trends:
+        out = cls()
+        for name in cls.ARRAYS:
+            setattr(out, name, state[name])
+        return out

@@ -1,0 +1,92 @@
+"""FS304 accumulation precision.
+
+What it checks
+    Whether weight gradients vanish in a sum (over micro-batches, ranks or the K dimension) although the
+    gradients that go
+    into it are healthy.
+Why it matters
+    A sum in too few bits swamps its small terms: weights learn from the largest micro-batches only, and it
+    gets worse with
+    more micro-batches or ranks, not with time.
+How it decides
+    The share of exactly zero weight gradients jumps while no grad_output tensor underflows, no scale is wrong
+    and the
+    labels are there; the gradient norm falls.
+What to do
+    Accumulate and reduce in FP32; use split accumulation in the GEMM.
+Source
+    Measured: 64 micro-batches summed in BF16 are 3 % off, in E5M2 65 %; 13-bit accumulation is 0.3 % low at K
+    = 4,096.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from floatscope_diagnostics.rule import (
+    Evidence,
+    Finding,
+    Need,
+    Remedy,
+    Rule,
+    RunFacts,
+    Symptoms,
+    Window,
+    about,
+)
+
+ALL_ZERO_PCT = 99.0  # nothing left at all: no labels or dead logits, not a sum
+EXCLUDING = (
+    "underflow",
+    "headroom_up",
+    "scale_nonfinite",
+    "scale_reset",
+    "no_labels",
+    "grad_norm_zero",
+    "amax_zero",
+)
+REMEDY = Remedy(
+    "Accumulate gradients and reduce them over ranks in FP32, and use split accumulation in FP8 GEMMs.",
+    {
+        "transformer_engine": "fuse_wgrad_accumulation with FP32 main_grad; "
+        "MMParams(use_split_accumulator=True)",
+        "torchao": "gemm_config_grad_weight with use_fast_accum=False; FSDP2 "
+        "MixedPrecisionPolicy(reduce_dtype=torch.float32)",
+        "megatron": "--accumulate-allreduce-grads-in-fp32",
+        "deepspeed": '"data_types": {"grad_accum_dtype": "fp32"}, "communication_data_type": "fp32"',
+    },
+)
+
+
+def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding]:
+    """One finding per stretch of zeros that appear in the sum only."""
+    for z in symptoms.of("zero_grad_rise"):
+        if z.rows < 2 or z.peak >= ALL_ZERO_PCT:
+            continue
+        if any(symptoms.active(name, z.onset, slack=2) for name in EXCLUDING):
+            continue
+        seen = ("grad_output", "underflow_pct") in run.stats
+        yield about(
+            z,
+            cause="accumulation_precision",
+            symptom="underflow",
+            severity="warning",
+            confidence=0.85 if seen else 0.5,
+            order="backward",
+            summary=f"{z.peak:.0f} % of the weight gradients are exactly 0 since step "
+            f"{z.onset:,}, although the gradients that "
+            "go into them are healthy: the sum loses them.",
+            evidence=[Evidence("zero_grad_pct", z.peak_step, z.peak, f"near {z.expected or 0:.1f}")],
+            remedy=REMEDY,
+            decisive_test="Sum the micro-batches of one step in FP32 as well and compare: a "
+            "cosine below 0.99 proves it.",
+        )
+
+
+RULE = Rule(
+    "FS304",
+    "accumulation_precision",
+    ("accumulation_precision",),
+    (Need("zero_grad_pct"), Need("underflow_pct", ("grad_output",))),
+    check,
+)

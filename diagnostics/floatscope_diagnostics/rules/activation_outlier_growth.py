@@ -1,0 +1,111 @@
+"""FS401 activation outlier growth.
+
+What it checks
+    Whether the largest value of one layer's activations, or of the weights that make them, grows away from
+    all other
+    layers.
+Why it matters
+    One channel (often of a SwiGLU) that grows without bound takes the scale of the whole tensor with it: all
+    other
+    channels lose their bits, long before the loss shows it.
+How it decides
+    amax of a weight or an input rises step after step, far above its level and against the other layers, and
+    does not
+    come back, while learning rate and optimizer are unchanged. A jump that a delayed scale has to follow is
+    stale scale
+    saturation; growth of all layers at once is training, not a fault.
+What to do
+    Clamp or smooth the SwiGLU output, keep this layer's input in BF16, or use a block recipe.
+Source
+    Measured: a channel growing by 1.15 a step shows in the weight's amax after 13 steps and in the loss never
+    (0.003).
+    Run without FP8 it looks the same: it is the model, FP8 only suffers first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from floatscope_diagnostics.episodes import Symptom
+from floatscope_diagnostics.rule import (
+    Evidence,
+    Finding,
+    Need,
+    Remedy,
+    Rule,
+    RunFacts,
+    Symptoms,
+    Window,
+    about,
+)
+
+GROWTH_ROWS = 3  # shorter is an outlier step
+MAX_LAYERS = 2  # one block's pair of layers; more is the whole network moving
+MOVERS = ("lr_jump", "norm_jump", "update_jump", "loss_jump", "resumed")
+REMEDY = Remedy(
+    "Limit the growing channel: clamp or smooth the SwiGLU output, more weight decay or a lower "
+    "learning rate for this layer; "
+    "keep this input in BF16 or scale it in blocks.",
+    {
+        "transformer_engine": "Float8BlockScaling() or MXFP8BlockScaling() for this layer; or "
+        "leave it outside te.autocast",
+        "torchao": 'Float8LinearConfig.from_recipe_name("rowwise")',
+        "megatron": "--fp8-recipe blockwise (or mxfp8); --activation-func-clamp-value for MoE",
+        "deepspeed": "exclude the layer from the FP8 region",
+    },
+)
+
+
+def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding]:
+    """One finding per layer that grows away from the others."""
+    delayed = run.recipe_name == "fp8_delayed_scaling"
+    for s in symptoms.of("amax_jump", "amax_trend"):
+        forward = tuple(t for t in s.tensors if not t.endswith(("grad_output", "grad_input", "grad_weight")))
+        layers = {t.rpartition("/")[0] for t in forward}
+        if not forward or len(layers) > MAX_LAYERS or (s.signal == "amax_jump" and s.rows < GROWTH_ROWS):
+            continue
+        if any(m.onset <= s.onset <= m.last + 64 for m in symptoms.of(*MOVERS)):
+            continue
+        if s.extra.get("warming") or any(set(n.tensors) & set(forward) for n in symptoms.of("near_limit")):
+            continue  # warm-up, or FP16 on its way to the limit: activation overflow
+        growing = s.peak > s.value + 1.0
+        if delayed and not growing:
+            continue  # one jump: the scale has to follow it, see stale scale saturation
+        first = tuple(t for t in s.first if t in forward) or forward
+        yield about(
+            s,
+            cause="activation_outlier_growth",
+            symptom="drift_up",
+            severity="warning",
+            confidence=_confidence(s, growing),
+            tensors=first,
+            order="forward",
+            summary=f"The largest value of {first[0]} grows away from the other layers since "
+            f"step {s.onset:,}: "
+            f"{2**s.peak:,.0f} times its level by step {s.peak_step:,}.",
+            evidence=[
+                Evidence("log2 amax above its level", s.peak_step, s.peak, "below 1.8", s.peak_tensor),
+                *(
+                    Evidence("sqnr_db below its level", q.peak_step, q.peak, "within 1.2", q.peak_tensor)
+                    for q in symptoms.near("sqnr_drop", s.onset, after=32)[:1]
+                ),
+            ],
+            remedy=REMEDY,
+            decisive_test="Log amax by channel of this layer for 20 steps: one channel carries "
+            "all the growth.",
+        )
+
+
+def _confidence(s: Symptom, growing: bool) -> float:
+    if s.signal == "amax_trend":
+        return 0.75
+    return 0.88 if growing else 0.65
+
+
+RULE = Rule(
+    "FS401",
+    "activation_outlier_growth",
+    ("activation_outlier_growth",),
+    (Need("amax", ("input", "weight")),),
+    check,
+)

@@ -1,0 +1,84 @@
+"""FS424 loss scale collapse.
+
+What it checks
+    Whether FP16 dynamic loss scaling keeps halving and does not recover.
+Why it matters
+    Every halving is a skipped step, and at a tiny scale gradients flush to zero. Below 1 it is not a range
+    problem any more:
+    there is Inf or NaN in every backward.
+How it decides
+    Five halvings without a single growth in between, after the scale had settled, or a scale below 1. The
+    search at the start
+    of a run (2^32 or 2^16 downwards) and now and then a halving are normal and only noted.
+What to do
+    Roll back to before the first of these halvings, lower the learning rate or clip, or use BF16. Do not
+    lower the floor.
+Source
+    Public reports: fairseq#512; the normal search is asked about in DeepSpeed#931 and CogVideo#233.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from floatscope_diagnostics.rule import (
+    Evidence,
+    Finding,
+    Need,
+    Remedy,
+    Rule,
+    RunFacts,
+    Symptoms,
+    Window,
+    about,
+)
+
+REMEDY = Remedy(
+    "Roll back to before the scale began to fall, then lower the learning rate, clip, or train "
+    "in BF16. Do not lower the minimum "
+    "loss scale: it only hides the Inf.",
+    {
+        "transformer_engine": "no setting: use BF16 parameters",
+        "torchao": "no setting: use BF16",
+        "megatron": "--bf16; or --loss-scale-window 1000 --hysteresis 2 with a lower --lr",
+        "deepspeed": '"bf16": {"enabled": true}; or "fp16": {"loss_scale_window": 1000, "hysteresis": 2}',
+    },
+)
+
+
+def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding]:
+    """A collapse is a finding; the search at the start is a note."""
+    for s in symptoms.of("loss_scale_falls"):
+        yield about(
+            s,
+            cause="loss_scale_collapse",
+            symptom="loss_scale_collapse",
+            severity="critical" if s.extra.get("scale", 1.0) < 1.0 else "warning",
+            confidence=0.88,
+            summary=f"The loss scale has halved {s.peak:.0f} times without recovering since step "
+            f"{s.onset:,}, now "
+            f"{s.extra.get('scale', 0.0):.3g}.",
+            evidence=[Evidence("loss_scale halvings without growth", s.peak_step, s.peak, "below 5")],
+            remedy=REMEDY,
+            decisive_test="Run 50 steps in BF16 from before the first halving: if gradients "
+            "stay finite it was the range, else look "
+            "for the layer that makes Inf.",
+        )
+    for s in symptoms.of("loss_scale_search"):
+        yield about(
+            s,
+            cause="loss_scale_collapse",
+            symptom="loss_scale_collapse",
+            severity="info",
+            confidence=0.9,
+            lasting=False,
+            summary=f"Loss scale search at the start: {s.rows} overflows down to "
+            f"{s.extra.get('scale', 0.0):,.0f}, ended at step "
+            f"{s.last:,}. This is normal.",
+            evidence=[Evidence("loss_scale", s.last, s.extra.get("scale"), "settles")],
+            remedy=Remedy("Nothing to do."),
+            decisive_test="The scale stops falling and grows again after some thousand steps.",
+        )
+
+
+RULE = Rule("FS424", "loss_scale_collapse", ("loss_scale_collapse",), (Need("loss_scale"),), check)

@@ -1,0 +1,126 @@
+"""FS421 learning-rate divergence.
+
+What it checks
+    Whether the optimizer takes steps that are too long: the learning rate jumps, or the loss turns and climbs
+    at full rate.
+Why it matters
+    It looks like an FP8 blow-up, because amax and clipping rise a few steps later, but it is the same in
+    BF16.
+How it decides
+    Order: learning rate or update first, loss one step later, FP8 statistics last. Without a jump of the
+    rate, a loss that
+    climbs for long together with the gradients while no tensor was clipped or flushed before it.
+What to do
+    Lower the rate or warm up longer, clip, restart before the climb.
+Source
+    Measured: rate x20 moves the update at once, the loss one step later, clipping up to four steps later,
+    with FP8 on and off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from floatscope_diagnostics.episodes import Symptom
+from floatscope_diagnostics.rule import (
+    Evidence,
+    Finding,
+    Need,
+    Remedy,
+    Rule,
+    RunFacts,
+    Symptoms,
+    Window,
+    about,
+)
+
+AFTER_STEPS = 12
+CLIMB_ROWS = 6
+PRECISION = ("clipping", "underflow", "scale_high", "scale_low", "scale_nonfinite", "scale_reset",
+             "sqnr_drop_all",
+             "amax_trend", "unchanged", "near_limit")  # fmt: skip
+REMEDY = Remedy(
+    "Go back before the climb, lower the learning rate (to about a third) or warm up longer, "
+    "and clip the gradient norm. FP8 "
+    "narrows the stable range: a BF16 run at this rate tells how much.",
+    {
+        "transformer_engine": "no FP8 setting helps",
+        "torchao": "no FP8 setting helps",
+        "megatron": "--lr, --lr-warmup-iters, --clip-grad 1.0",
+        "deepspeed": '"scheduler": {"type": "WarmupLR"}, "gradient_clipping": 1.0',
+    },
+)
+
+
+def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding]:
+    """Findings from a jump of the rate, and from a climb at full rate."""
+    jumps = symptoms.of("lr_jump")
+    for s in jumps:
+        effects = [
+            e
+            for name in ("loss_shift", "loss_jump", "weights_jump", "grad_norm_jump", "loss_nonfinite")
+            for e in symptoms.near(
+                name, s.onset, before=0 if name == "weights_jump" else 1, after=AFTER_STEPS
+            )
+        ]
+        if not effects:
+            continue
+        proof = min(max(e.detected or e.onset, s.onset) for e in effects)
+        yield about(
+            s,
+            cause="lr_divergence",
+            symptom="divergence",
+            severity="critical",
+            confidence=0.95,
+            detected=proof,
+            lasting=any(e.open for e in effects),
+            summary=f"The learning rate jumped {s.extra.get('factor', 0):.3g} times at step "
+            f"{s.onset:,} and training diverges.",
+            evidence=[
+                Evidence("lr", s.onset, s.extra.get("lr"), f"near {s.expected or 0:.3g}"),
+                *(
+                    Evidence(e.signal, e.peak_step, e.peak, f"near {e.expected or 0:.3g}")
+                    for e in effects[:3]
+                ),
+            ],
+            remedy=REMEDY,
+            decisive_test="Run the same steps with FP8 off: the same divergence proves the optimizer.",
+        )
+    if not jumps:
+        yield from _climbs(symptoms, run)
+
+
+def _climbs(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
+    for s in symptoms.of("loss_climb"):
+        if any(symptoms.near(name, s.onset, before=64, after=8) for name in PRECISION) or s.rows < CLIMB_ROWS:
+            continue
+        if "lr" not in run.scalars:
+            continue
+        lead = _grown(symptoms, s)
+        yield about(
+            s,
+            cause="lr_divergence",
+            symptom="divergence",
+            severity="critical",
+            confidence=0.72,
+            tensors=lead,
+            onset_last=s.detected,
+            order="backward" if lead else None,
+            summary=f"The loss turned about step {s.onset:,} and has climbed {s.peak:.2f} nats "
+            "at full learning rate, with no "
+            "precision fault before it.",
+            evidence=[Evidence("loss above its lowest level", s.peak_step, s.peak, "falling or flat")],
+            remedy=REMEDY,
+            decisive_test="Restart before the turn with a third of the rate: if the loss keeps "
+            "falling, it was the rate.",
+        )
+
+
+def _grown(symptoms: Symptoms, climb: Symptom) -> tuple[str, ...]:
+    found = [g for g in symptoms.of("grad_trend") if g.onset <= climb.last]
+    return found[0].first if found else ()
+
+
+RULE = Rule(
+    "FS421", "lr_divergence", ("lr_divergence",), (Need("lr"), Need("loss"), Need("update_norm")), check
+)

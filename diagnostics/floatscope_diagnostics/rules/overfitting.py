@@ -1,0 +1,66 @@
+"""FS426 overfitting.
+
+What it checks
+    A training loss that keeps falling while the loss on a fixed held-out batch rises.
+Why it matters
+    The model memorises: repeated data, or too many epochs. It is no numerical fault.
+How it decides
+    The held-out loss has climbed above its lowest level for several evaluations in a row while the training
+    loss is below its
+    level of that time.
+What to do
+    Stop at the best held-out loss, check for repeated batches, more data or regularisation.
+Source
+    Measured: two repeated batches send the training loss to 0.1 and the held-out loss from 2.4 to 4.9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from floatscope_diagnostics.rule import (
+    Evidence,
+    Finding,
+    Need,
+    Remedy,
+    Rule,
+    RunFacts,
+    Symptoms,
+    Window,
+    about,
+)
+
+REMEDY = Remedy(
+    "Stop at the lowest held-out loss; check that the sampler does not repeat batches; add data "
+    "or regularisation.",
+    {
+        "transformer_engine": "no setting",
+        "torchao": "no setting",
+        "megatron": "check consumed samples and --data-path weights after a resume",
+        "deepspeed": "check the sampler's epoch and seed after a resume",
+    },
+)
+
+
+def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding]:
+    """One finding per parting of training and held-out loss."""
+    for s in symptoms.of("eval_parts"):
+        yield about(
+            s,
+            cause="overfitting",
+            symptom="overfit",
+            severity="warning",
+            confidence=0.88,
+            onset_last=s.detected,
+            summary=f"The held-out loss rises ({s.peak:.2f} nats above its lowest) while the "
+            "training loss falls, since about step "
+            f"{s.onset:,}.",
+            evidence=[
+                Evidence("eval_loss above its lowest level", s.peak_step, s.peak, "falling with the loss")
+            ],
+            remedy=REMEDY,
+            decisive_test="Compare the ids of the last hundred batches: repeated ones prove it.",
+        )
+
+
+RULE = Rule("FS426", "overfitting", ("overfitting",), (Need("eval_loss"), Need("loss")), check)

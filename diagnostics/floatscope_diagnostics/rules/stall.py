@@ -1,0 +1,80 @@
+"""FS502 stall.
+
+What it checks
+    Steps that take much longer than usual while all numbers are healthy.
+Why it matters
+    A throttled card or a waiting loader costs as much as a fault, and GPU utilisation hides it: it counts
+    time in which any
+    kernel ran.
+How it decides
+    Step time stays above 1.7 times its level for three steps. The data loader's wait and the card's throttle
+    reasons tell
+    where the time goes.
+What to do
+    Data: faster loader or more workers. Card: cooling, power cap, clocks, ECC; drain the node.
+Source
+    NVML clock event reasons; utilisation is the share of time with at least one kernel running.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from floatscope_diagnostics.rule import (
+    Evidence,
+    Finding,
+    Need,
+    Remedy,
+    Rule,
+    RunFacts,
+    Symptoms,
+    Window,
+    about,
+)
+
+DATA_SHARE = 0.5  # of the step time
+REMEDY = Remedy(
+    "If data_time_s is high, speed up the loader; if the card throttles, check cooling, power "
+    "cap and clocks, and drain the node.",
+    {
+        "transformer_engine": "no setting",
+        "torchao": "no setting",
+        "megatron": "--log-straggler; --num-workers",
+        "deepspeed": '"wall_clock_breakdown": true',
+    },
+)
+
+
+def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding]:
+    """One finding per stretch of slow steps."""
+    for s in symptoms.of("slow_steps"):
+        data = s.extra.get("data_time_s", 0.0)
+        throttle = s.extra.get("gpu_throttle", 0.0)
+        if data > DATA_SHARE * s.value:
+            kind, where = "data_loader", "the data loader waits"
+        elif throttle > 0:
+            kind, where = "throttle", "the card throttles"
+        else:
+            kind, where = "slow_rank", "the cause is not in the log"
+        yield about(
+            s,
+            cause="stall",
+            kind=kind,
+            symptom="stall",
+            severity="warning",
+            confidence=0.9 if kind != "slow_rank" else 0.75,
+            summary=f"Steps take {s.value / (s.expected or s.value):.1f} times as long since "
+            f"step {s.onset:,}: {where}.",
+            evidence=[
+                Evidence("step_time_s", s.peak_step, s.peak, f"near {s.expected or 0:.3g}"),
+                *([Evidence("gpu_throttle", s.onset, throttle, "0")] if throttle > 0 else []),
+                *([Evidence("data_time_s", s.onset, data, "small")] if data > 0 else []),
+            ],
+            remedy=REMEDY,
+            decisive_test="Run ten steps on another card with the same data: the same time means the loader.",
+        )
+
+
+RULE = Rule(
+    "FS502", "stall", ("stall",), (Need("step_time_s"), Need("data_time_s"), Need("gpu_throttle")), check
+)
