@@ -27,6 +27,7 @@ class RecordingMonitor:
     """Keeps what a run reports; stands in for the agent."""
 
     def __init__(self) -> None:
+        self.run_id = "chosen-by-the-agent"
         self.watched: dict[str, Any] = {}
         self.batches: list[Mapping[str, Any]] = []
         self.steps: list[dict[str, Any]] = []
@@ -34,10 +35,11 @@ class RecordingMonitor:
 
     def watch(self, model: Any, optimizer: Any = None, **config: Any) -> RecordingMonitor:
         self.watched = {"model": model, "optimizer": optimizer, **config}
+        self.run_id = config["run_id"] or self.run_id
         return self
 
-    def batch(self, batch: Mapping[str, Any]) -> None:
-        self.batches.append(batch)
+    def batch(self, batch: Mapping[str, Any], *, step: int | None = None) -> None:
+        self.batches.append({**batch, "step": step})
 
     def step(self, step: int | None = None, **scalars: Any) -> None:
         self.steps.append({"step": step, **scalars})

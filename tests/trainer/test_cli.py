@@ -50,7 +50,8 @@ def test_a_run_is_watched_from_start_to_end(story: list[str]) -> None:
     assert monitor.watched["vocab_size"] == monitor.watched["config"]["model"]["vocab_size"]
     assert [row["step"] for row in monitor.steps] == [0, 1, 2]
     assert len(monitor.batches) == 6
-    assert set(monitor.batches[0]) == {"input_ids", "labels"}
+    assert set(monitor.batches[0]) == {"input_ids", "labels", "step"}
+    assert [batch["step"] for batch in monitor.batches] == [0, 0, 1, 1, 2, 2]
     row = monitor.steps[0]
     assert {"loss", "lr", "grad_norm", "tokens", "passes", "data_id"} <= row.keys()
     assert "resumed" not in row
@@ -68,8 +69,8 @@ def test_fp16_reports_its_loss_scale(story: list[str]) -> None:
 def test_resume_continues_the_run_and_fork_starts_another(story: list[str], tmp_path: Path) -> None:
     keep = ["--checkpoint-dir", str(tmp_path / "ck")]
     _, through = run(*story, "--steps", "6", "--seed", "3")
-    code, first = run(*story, *keep, "--steps", "4", "--decay-steps", "6", "--seed", "3", "--checkpoint-every", "2",
-                      "--run-id", "one")  # fmt: skip
+    every = ["--checkpoint-every", "2", "--run-id", "one"]
+    code, first = run(*story, *keep, *every, "--steps", "4", "--decay-steps", "6", "--seed", "3")
     assert code == 0
     assert sorted(p.name for p in (tmp_path / "ck").iterdir()) == [
         "step-000002.safetensors",
@@ -82,9 +83,8 @@ def test_resume_continues_the_run_and_fork_starts_another(story: list[str], tmp_
     assert [row.get("resumed") for row in resumed.steps] == [1, None]
     losses = [row["loss"] for row in [*first.steps, *resumed.steps]]
     assert losses == [row["loss"] for row in through.steps]
-    code, fork = run(
-        "--fork", str(tmp_path / "ck/step-000002.safetensors"), "--run", "other", "--inject", "lr_spike@3"
-    )
+    start = str(tmp_path / "ck" / "step-000002.safetensors")
+    code, fork = run("--fork", start, "--run", "other", "--inject", "lr_spike@3")
     assert code == 0
     assert fork.watched["run_id"] is None
     assert fork.steps[0]["resumed"] == 1

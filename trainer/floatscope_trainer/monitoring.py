@@ -12,7 +12,9 @@ from floatscope_trainer.training import StepRecord
 class Monitor(Protocol):
     """What the trainer uses of a `floatscope.Monitor`; also the stand-in of tests."""
 
-    def batch(self, batch: Mapping[str, Any]) -> None: ...
+    run_id: str
+
+    def batch(self, batch: Mapping[str, Any], *, step: int | None = None) -> None: ...
     def step(self, step: int | None = None, **scalars: Any) -> None: ...
     def finish(self, status: str = "finished", reason: str | None = None) -> None: ...
 
@@ -21,9 +23,9 @@ Watch = Callable[..., Monitor]
 """`floatscope.watch`."""
 
 
-def report_batch(monitor: Monitor, batch: TokenBatch) -> None:
+def report_batch(monitor: Monitor, batch: TokenBatch, *, step: int) -> None:
     """Shows a micro-batch to the agent's input check, under the names that data loaders use."""
-    monitor.batch({"input_ids": batch.ids, "labels": batch.labels})
+    monitor.batch({"input_ids": batch.ids, "labels": batch.labels}, step=step)
 
 
 def report_step(monitor: Monitor, record: StepRecord, *, resumed: bool) -> None:

@@ -25,7 +25,6 @@ def run_training(
     *,
     monitor: Monitor,
     progress: ProgressView,
-    run_id: str,
     resumed: bool,
     max_nonfinite: int = 0,
     checkpoint_every: int = 0,
@@ -42,7 +41,6 @@ def run_training(
             training,
             monitor=monitor,
             progress=progress,
-            run_id=run_id,
             resumed=resumed,
             max_nonfinite=max_nonfinite,
             checkpoint_every=checkpoint_every,
@@ -61,7 +59,6 @@ def _train(
     *,
     monitor: Monitor,
     progress: ProgressView,
-    run_id: str,
     resumed: bool,
     max_nonfinite: int,
     checkpoint_every: int,
@@ -70,12 +67,14 @@ def _train(
     nonfinite = 0
     with progress:
         while training.next_step < training.config.steps:
-            record = training.step(see_batch=lambda batch: report_batch(monitor, batch))
+            record = training.step(
+                see_batch=lambda batch: report_batch(monitor, batch, step=training.next_step)
+            )
             report_step(monitor, record, resumed=resumed)
             resumed = False
             progress.show(record)
             if checkpoint_every and training.next_step % checkpoint_every == 0:
-                training.save(checkpoint_path(checkpoint_dir, training.next_step), run_id=run_id)
+                training.save(checkpoint_path(checkpoint_dir, training.next_step), run_id=monitor.run_id)
             nonfinite = 0 if math.isfinite(record.loss) else nonfinite + 1
             if max_nonfinite and nonfinite >= max_nonfinite:
                 return Ending(

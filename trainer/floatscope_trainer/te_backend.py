@@ -19,6 +19,7 @@ from floatscope_trainer.emulated.quantizers import Quantizer
 from floatscope_trainer.model import GPT, initialise
 from floatscope_trainer.precision import linear_names, parse_precision_map
 
+DEVICE = torch.device("cuda")
 MIN_CAPABILITY = (8, 9)  # Ada; `check_fp8_support` in transformer_engine/pytorch/quantization.py
 MULTIPLE = 16  # FP8 GEMMs want both matrix dimensions in multiples of 16 (assert_dim_for_fp8_exec)
 
@@ -39,7 +40,7 @@ class TransformerEngineBackend:
         self._te = import_transformer_engine()
         require_capable_gpu()
         _check_shape(config)
-        self.device = torch.device("cuda")
+        self.device = DEVICE
         self.layers: dict[str, nn.Module] = {}
         self._enabled = config.precision.precision == "fp8"
         self._recipe = self._make_recipe(config) if self._enabled else None
@@ -63,7 +64,7 @@ class TransformerEngineBackend:
             make_linear=make_linear,
             embedding_dtype=torch.bfloat16,  # the residual stream is bf16 from here on
             head_dtype=ROUNDED_TO[wanted.head],
-        ).to(device="cuda", dtype=torch.bfloat16)
+        ).to(device=DEVICE, dtype=torch.bfloat16)
         initialise(self.model, config.model, seed=config.seed)
 
     def _make_recipe(self, config: TrainConfig) -> Any:

@@ -183,6 +183,7 @@ class Training:
         tensors["rng.torch"] = torch.get_rng_state()
         scalars = {
             "skipped_steps": self.skipped_steps,
+            "group_steps": [group.get("step") for group in self.optimizer.param_groups],
             "grad_scaler": None if self.scaler is None else self.scaler.state_dict(),
         }
         save_checkpoint(
@@ -204,7 +205,12 @@ class Training:
         restore_in_place(dict(self.model.state_dict()), checkpoint.part("model."), what=where)
         restore_optimizer(self.model, self.optimizer, checkpoint.part("optim."))
         if same_scale_recipe(self.config, checkpoint.config):
+            if not self.backend.scale_state() and checkpoint.part("scale."):
+                self.evaluate()  # Transformer Engine makes its scale state in the first forward pass
             restore_in_place(self.backend.scale_state(), checkpoint.part("scale."), what=where)
+        for group, step in zip(self.optimizer.param_groups, checkpoint.scalars["group_steps"], strict=True):
+            if step is not None:  # FusedAdam counts its steps in the group
+                group["step"] = step
         torch.set_rng_state(checkpoint.tensors["rng.torch"])
         self.skipped_steps = int(checkpoint.scalars["skipped_steps"])
         if self.scaler is not None and checkpoint.scalars["grad_scaler"] is not None:
