@@ -40,6 +40,9 @@ class Transport(Protocol):
     def request(self, method: str, path: str, body: bytes, headers: Mapping[str, str]) -> Answer:
         """Sends one request. Raises TransportError when there is no whole answer."""
 
+    def close(self) -> None:
+        """Lets the connection go."""
+
     def abort(self) -> None:
         """Ends a request that hangs; callable from another thread."""
 
@@ -72,7 +75,7 @@ class HttpTransport:
             try:
                 return self._exchange(connection, method, path, body, headers)
             except (OSError, http.client.HTTPException, ValueError) as error:
-                self._close()
+                self.close()
                 can_repeat = is_reused and not isinstance(error, TimeoutError) and not self._aborted
                 if attempt == 2 or not can_repeat:
                     raise TransportError(_describe(error)) from error
@@ -89,10 +92,13 @@ class HttpTransport:
         deadline = time.monotonic() + self._timeout_s
         connection.request(method, self._prefix + path, body=body, headers={**self._headers, **headers})
         response = connection.getresponse()
-        data = _read(response, deadline)
+        try:
+            data = _read(response, deadline)
+        finally:
+            response.close()  # else the connection counts as busy and cannot be used again
         found = {name.lower(): value for name, value in response.getheaders()}
         if response.will_close:
-            self._close()
+            self.close()
         return Answer(response.status, _json_object(data), data[:500].decode("utf-8", "replace"), found)
 
     def _connect(self) -> tuple[http.client.HTTPConnection, bool]:
@@ -105,7 +111,8 @@ class HttpTransport:
             self._connection = kind(self._host, self._port, timeout=self._timeout_s)
             return self._connection, False
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Closes the connection; a later request opens a new one."""
         with self._lock:
             connection, self._connection = self._connection, None
         if connection is not None:
@@ -133,7 +140,6 @@ def _read(response: http.client.HTTPResponse, deadline: float) -> bytes:
         chunks.append(chunk)
     if response.length:  # read1 returns b"" at a connection that broke off; only read() would complain
         raise http.client.IncompleteRead(b"".join(chunks), response.length)
-    response.close()  # else the connection counts as busy and cannot be used again
     return b"".join(chunks)
 
 

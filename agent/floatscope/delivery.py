@@ -108,6 +108,7 @@ class Delivery:
     def work(self) -> float | None:
         """Makes at most one request. Returns seconds until there may be more to do, None for nothing."""
         if self.is_stopped:
+            self._transport.close()
             self.is_done = self._ending is not None
             return None
         if self.is_done:
@@ -278,6 +279,7 @@ class Delivery:
         verdict = read_answer(answer)
         if verdict in (Verdict.OK, Verdict.REFUSED) or answer.status == 204:
             self.is_done = True
+            self._transport.close()
         elif verdict is Verdict.STOP:
             self._stop(answer)
         else:

@@ -110,7 +110,10 @@ class RunLog:
     def _open_once(self) -> None:
         if self._file is not None:
             return
+        self.path = self.path.resolve()  # a link stays a link, its target is written
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        if self.path.exists() and not self.path.is_file():
+            raise OSError("it is not a regular file")
         head = _read_head(self.path)
         if head is not None and head[0].get("run_id") == self._run_id:
             self._head, self._head_bytes = head

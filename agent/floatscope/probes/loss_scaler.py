@@ -7,10 +7,10 @@ skipped when, and only when, the scale fell.
 from __future__ import annotations
 
 import gc
+import sys
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -18,13 +18,38 @@ from floatscope.guard import Area
 from floatscope.probes.readout import Readout
 from floatscope.rows import Row
 
+SCALERS = frozenset({"GradScaler", "ShardedGradScaler"})
+_MOST_FRAMES = 12
+
 
 def find_scaler() -> Any:
-    """The process's only enabled GradScaler, or None if there is none or more than one."""
-    kind = getattr(torch.amp, "GradScaler", None) or torch.cuda.amp.GradScaler
-    named = [thing for thing in gc.get_objects() if type(thing).__name__.endswith("GradScaler")]
-    live = [scaler for scaler in named if isinstance(scaler, kind) and scaler.is_enabled()]
+    """The process's only enabled GradScaler, or None if there is none or more than one.
+
+    A walk over all objects, some 50 ms: for the start of a run.
+    """
+    live = [thing for thing in gc.get_objects() if _is_scaler(thing)]
     return live[0] if len(live) == 1 else None
+
+
+def calling_scaler() -> Any:
+    """The GradScaler whose ``step`` is calling the optimizer now, or None.
+
+    Only frames of the scaler's own methods are opened: reading another function's locals would keep them
+    alive for as long as that function runs.
+    """
+    frame: Any = sys._getframe(1)
+    for _ in range(_MOST_FRAMES):
+        if frame is None:
+            return None
+        if frame.f_code.co_name == "_maybe_opt_step" and frame.f_code.co_filename.endswith("grad_scaler.py"):
+            found = frame.f_locals.get("self")
+            return found if _is_scaler(found) else None
+        frame = frame.f_back
+    return None
+
+
+def _is_scaler(thing: Any) -> bool:
+    return type(thing).__name__ in SCALERS and hasattr(type(thing), "unscale_") and bool(thing.is_enabled())
 
 
 class LossScalerProbe:

@@ -7,7 +7,7 @@ steps: gradient elements that are exactly zero, norms of weights, and what the s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,8 @@ from floatscope.probes.statistics import block_of
 from floatscope.probes.weight_updates import Weight, WeightUpdates
 from floatscope.rows import Row
 
+FIRST_STEPS = 3
+
 
 def inner_optimizer(optimizer: Any) -> Any:
     """The torch optimizer inside wrappers (Accelerate, Megatron, Lightning), or None."""
@@ -44,6 +46,7 @@ class OptimizerProbe:
     """Hooks one optimizer.
 
     updates: how weights are compared before and after a step, or None to leave that out.
+    on_first_steps: called from within the optimizer's first few steps.
     """
 
     def __init__(
@@ -55,6 +58,7 @@ class OptimizerProbe:
         order: CallOrder,
         area: Area,
         updates: WeightUpdates | None,
+        on_first_steps: Callable[[], None],
     ) -> None:
         self.is_sampled = False
         self._optimizer = optimizer
@@ -62,6 +66,8 @@ class OptimizerProbe:
         self._order = order
         self._area = area
         self._updates = updates
+        self._on_first_steps = on_first_steps
+        self._steps = 0
         self._names = {id(p): weight_tensor(name, p) for name, p in parameters_of(model)}
         self._described: set[str] = set()
         self._handles: list[Any] = []
@@ -106,6 +112,9 @@ class OptimizerProbe:
         if self._area.tripped or self._is_measured:  # an optimizer that steps twice is measured once
             return
         with self._area, torch.no_grad():
+            if self._steps < FIRST_STEPS:
+                self._steps += 1
+                self._on_first_steps()
             weights = self._find_weights()
             self._read_gradients(weights)
             if self._updates is not None:

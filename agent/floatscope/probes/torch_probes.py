@@ -15,7 +15,7 @@ from floatscope.guard import Guard
 from floatscope.probes.casts import probe_casts
 from floatscope.probes.gpu import GpuProbe
 from floatscope.probes.inputs import InputCheck, vocabulary_of
-from floatscope.probes.loss_scaler import LossScalerProbe, find_scaler
+from floatscope.probes.loss_scaler import LossScalerProbe, calling_scaler, find_scaler
 from floatscope.probes.naming import CallOrder, layers_of
 from floatscope.probes.optimizer import OptimizerProbe, inner_optimizer
 from floatscope.probes.readout import Reading, Readout
@@ -62,7 +62,7 @@ class TorchProbes:
         with guard.area("finding the optimizer", loses="gradient norms and weight updates"):
             self._install_optimizer(model, optimizer)
         with guard.area("finding the loss scaler", loses="loss_scale and skipped_steps"):
-            self._install_scaler()
+            self._install_scaler(config.scaler or (find_scaler() if optimizer is not None else None))
 
     def _install_layers(self, model: Any) -> None:
         self._layers = layers_of(model)
@@ -112,13 +112,13 @@ class TorchProbes:
             order=self._order,
             area=self._guard.area("optimizer probe", loses="gradient norms and weight updates"),
             updates=updates if config.weight_updates else None,
+            on_first_steps=lambda: self._install_scaler(calling_scaler()),
         )
         probe.install()
         self._optimizer = probe
 
-    def _install_scaler(self) -> None:
-        scaler = self._config.scaler if self._config.scaler is not None else find_scaler()
-        if scaler is not None:
+    def _install_scaler(self, scaler: Any) -> None:
+        if self._scaler is None and scaler is not None:
             area = self._guard.area("loss scaler probe", loses="loss_scale and skipped_steps")
             self._scaler = LossScalerProbe(scaler, area=area)
 
@@ -160,8 +160,6 @@ class TorchProbes:
             self._is_first = False
             self._order.settle()
             self._name_recipe()
-            if self._scaler is None:
-                self._install_scaler()
         passes = max([self._stats.passes, *(tap.passes for tap in self._taps)], default=0)
         if passes > 1:
             row.scalars.setdefault("passes", float(passes))
