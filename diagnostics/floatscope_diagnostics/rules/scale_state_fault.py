@@ -158,7 +158,7 @@ def _finding(
 ) -> Finding:
     hurt = [
         x
-        for name in ("clipping", "underflow")
+        for name in ("clipping", "clipping_grad", "underflow")
         for x in symptoms.active(name, s.onset, slack=2)
         if x.rank == s.rank
     ]
@@ -181,7 +181,7 @@ def _finding(
             ),
             *(
                 Evidence(
-                    "overflow_pct" if h.signal == "clipping" else "underflow_pct",
+                    "underflow_pct" if h.signal == "underflow" else "overflow_pct",
                     h.peak_step,
                     h.peak,
                     "near its level",

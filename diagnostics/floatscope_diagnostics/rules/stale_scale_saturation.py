@@ -60,7 +60,7 @@ REMEDY = Remedy(
 
 def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding]:
     """One finding per stretch of clipping that the recipe's own delay explains."""
-    for clip in symptoms.of("clipping"):
+    for clip in symptoms.of("clipping", "clipping_grad"):
         jumps = [
             j
             for j in symptoms.near("amax_jump", clip.onset, before=1)

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from floatscope_diagnostics.episodes import Symptom
 from floatscope_diagnostics.rule import (
     Evidence,
     Finding,
@@ -33,6 +34,8 @@ from floatscope_diagnostics.rule import (
 )
 
 DATA_SHARE = 0.5  # of the step time
+LONG_ROWS = 32
+LONG_FACTOR = 3.0
 REMEDY = Remedy(
     "If data_time_s is high, speed up the loader; if the card throttles, check cooling, power "
     "cap and clocks, and drain the node.",
@@ -61,8 +64,8 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             cause="stall",
             kind=kind,
             symptom="stall",
-            severity="warning",
-            confidence=0.9 if kind != "slow_rank" else 0.75,
+            severity="warning" if kind != "slow_rank" or _long(s) else "info",
+            confidence=0.9 if kind != "slow_rank" else 0.7,
             summary=f"Steps take {s.value / (s.expected or s.value):.1f} times as long since "
             f"step {s.onset:,}: {where}.",
             evidence=[
@@ -73,6 +76,11 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             remedy=REMEDY,
             decisive_test="Run ten steps on another card with the same data: the same time means the loader.",
         )
+
+
+def _long(s: Symptom) -> bool:
+    """Without a reason in the log only a long and deep slowdown is worth a warning: machines are shared."""
+    return s.rows >= LONG_ROWS and s.peak >= LONG_FACTOR * (s.expected or s.peak)
 
 
 RULE = Rule(

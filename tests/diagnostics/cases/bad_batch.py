@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+from tests.diagnostics.case import Case, Want
+from tests.diagnostics.synthetic import Run, Tensors
+
+FAULT = 130
+
+
+def garbled(step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
+    if step in (FAULT, FAULT + 1):
+        scalars["loss"] += 4.0
+        scalars["grad_norm"] *= 20.0
+
+
+def hard(step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
+    if step == FAULT:
+        scalars["loss"] += 0.35
+        scalars["grad_norm"] *= 6.0
+
+
+CASES = [
+    Case("two garbled batches", Run(after=garbled).info(), Run(after=garbled).rows(),
+         (Want("bad_batch", (FAULT, FAULT)),)),
+    Case("one hard batch, clipped", Run(after=hard).info(), Run(after=hard).rows()),
+]  # fmt: skip

@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+from tests.diagnostics.case import Case, Want
+from tests.diagnostics.synthetic import Run, Tensors
+
+FAULT = 130
+TARGET = "blocks.0.attn.qkv/grad_output"
+
+
+def spreads(step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
+    if step >= FAULT:
+        tensors[TARGET]["underflow_pct"] = min(1.5 * (step - FAULT), 60.0)
+
+
+def wanders(step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
+    tensors[TARGET]["underflow_pct"] = 4.0 + 3.0 * (step % 2)
+
+
+CASES = [
+    Case("the gradient of one attention layer spreads", Run(after=spreads).info(), Run(after=spreads).rows(),
+         (Want("logit_growth", (FAULT, FAULT + 14), None, TARGET),)),
+    Case("underflow that wanders", Run(after=wanders).info(), Run(after=wanders).rows()),
+]  # fmt: skip

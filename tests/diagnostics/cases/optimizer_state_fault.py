@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+from tests.diagnostics.case import Case, Want
+from tests.diagnostics.synthetic import Run, Tensors, all_of
+
+FAULT = 130
+
+
+def second_moment_lost(step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
+    if step >= FAULT:
+        scalars["update_norm"] *= 60.0
+        scalars["param_norm"] *= 1.05 ** (step - FAULT + 1)
+        for stats in all_of(tensors, "/weight"):
+            stats["update_ratio"] *= 60.0
+        if step > FAULT:
+            scalars["loss"] += 3.0
+
+
+def epsilon(step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
+    if step >= FAULT:
+        scalars["update_norm"] /= 16.0
+        for stats in all_of(tensors, "/weight"):
+            stats["update_ratio"] /= 16.0
+
+
+def decay(step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
+    """The rate decays and the updates with it."""
+    share = 0.97 ** (step - 100)
+    scalars["lr"] *= share
+    scalars["update_norm"] *= share
+    for stats in all_of(tensors, "/weight"):
+        stats["update_ratio"] *= share
+
+
+CASES = [
+    Case("updates 60 times too long", Run(after=second_moment_lost).info(), Run(after=second_moment_lost).rows(),
+         (Want("optimizer_state_fault", (FAULT, FAULT)),)),
+    Case("updates 16 times too short", Run(after=epsilon).info(), Run(after=epsilon).rows(),
+         (Want("optimizer_state_fault", (FAULT, FAULT)),)),
+    Case("a decaying rate", Run(after=decay, steps=120).info(), Run(after=decay, steps=120).rows()),
+]  # fmt: skip

@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+from tests.diagnostics.case import Case, Want
+from tests.diagnostics.synthetic import Run, Tensors, all_of
+
+FAULT = 130
+
+
+def rate_zero(step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
+    if step >= FAULT:
+        scalars["lr"] = scalars["update_norm"] = 0.0
+        for stats in all_of(tensors, "/weight"):
+            stats["update_ratio"], stats["unchanged_pct"] = 0.0, 100.0
+
+
+def ends_at_zero(step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
+    if step == 159:
+        scalars["lr"] = 0.0
+
+
+CASES = [
+    Case("the rate is 0", Run(after=rate_zero).info(), Run(after=rate_zero).rows(), (Want("plateau", (FAULT, FAULT)),)),
+    Case("a schedule whose last step is 0", Run(after=ends_at_zero).info(), Run(after=ends_at_zero).rows()),
+]

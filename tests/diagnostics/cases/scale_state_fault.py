@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+from tests.diagnostics.case import Case, Want
+from tests.diagnostics.synthetic import Run, Tensors
+
+FAULT = 130
+TARGET = "blocks.1.attn.qkv/input"
+
+
+def frozen(step: int, name: str) -> bool:
+    return step >= FAULT and name == TARGET
+
+
+def rising(step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
+    if step >= FAULT:
+        tensors[TARGET]["amax"] *= 1.3
+
+
+def nan_scale(step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
+    if step == FAULT:
+        tensors[TARGET]["scale"] = float("inf")
+
+
+def idle(step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
+    if step == FAULT:
+        tensors[TARGET]["amax"] = 0.0
+    if step == FAULT + 1:
+        tensors[TARGET]["scale"] = float("inf")
+
+
+def lost(step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
+    """History lost at a resume: all scales exactly 1 for a step."""
+    if step == FAULT:
+        scalars["resumed"] = 1.0
+        for name, stats in tensors.items():
+            if not name.startswith("tok_emb"):
+                stats["scale"] = 1.0
+
+
+def shard(step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
+    """The amax of a part of the tensor only: the scale is 2.2 times too high from here on."""
+
+
+class Group:
+    """Scale of two row-parallel layers from a part of the tensor only."""
+
+    def __call__(self, step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
+        if step >= FAULT:
+            for name in ("blocks.0.mlp.fc2/input", "blocks.1.mlp.fc2/input"):
+                tensors[name]["scale"] *= 2.2
+                tensors[name]["overflow_pct"] = 3.0
+
+
+FROZEN = Run(freeze=frozen, before=rising)
+INF = Run(before=nan_scale)
+IDLE = Run(before=idle)
+LOST = Run(before=lost, steps=31)
+GROUP = Run(after=Group())
+STEADY = Run(steps=100)
+
+CASES = [
+    Case("a scale that stands still while amax rises", FROZEN.info(), FROZEN.rows(),
+         (Want("scale_state_fault", (FAULT, FAULT + 2), "frozen", TARGET),)),
+    Case("an infinite scale for one step", INF.info(), INF.rows(),
+         (Want("scale_state_fault", (FAULT, FAULT), "nonfinite_scale", TARGET),)),
+    Case("amax 0 once, then an infinite scale", IDLE.info(), IDLE.rows(),
+         (Want("scale_state_fault", (FAULT, FAULT), "degenerate_amax", TARGET),)),
+    Case("all scales 1 after a resume", LOST.info(), LOST.rows(),
+         (Want("scale_state_fault", (FAULT, FAULT), "lost_at_resume"),)),
+    Case("amax of a part of the tensor only", GROUP.info(), GROUP.rows(),
+         (Want("scale_state_fault", (FAULT, FAULT), "reduction_group", "blocks.0.mlp.fc2/input"),)),
+    Case("a healthy run follows its recipe exactly", STEADY.info(), STEADY.rows()),
+]  # fmt: skip
