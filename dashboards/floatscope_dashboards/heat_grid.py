@@ -139,10 +139,8 @@ def _columns(
 
 def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:
     """Sort key with numbers by value: layer 2 before layer 10. Names are compared by code point."""
-    return tuple(
-        (1, int(part), "") if part.isdigit() and part.isascii() else (0, 0, part)
-        for part in _DIGITS.split(name)
-    )
+    parts = enumerate(_DIGITS.split(name))
+    return tuple((1, int(part), "") if index % 2 else (0, 0, part) for index, part in parts)
 
 
 def _rows(tensors: Sequence[str], order: Mapping[str, int]) -> tuple[Row | None, ...]:

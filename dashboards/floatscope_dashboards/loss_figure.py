@@ -87,7 +87,7 @@ def _series_traces(name: str, anchor: str, colour: str, label: str) -> list[dict
             "name": f"{label}, min to max",
             "fill": "toself",
             "fillcolor": f"@{colour}-band",
-            "line": {"width": 0},
+            "line": {"width": 0, "color": f"@{colour}"},
             "hoverinfo": "skip",
             "meta": [name, "band"],
         },

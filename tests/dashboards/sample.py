@@ -177,40 +177,47 @@ class Curves:
 
     def heatmap(self, stat: str, low: int, high: int, columns: int) -> dict[str, Any]:
         """The answer of /heatmap: bytes 0 to 253 between lo and hi, 254 missing, 255 not finite."""
-        steps = [step for step in self.steps if low <= step <= high]
-        width = max(1, -(-(steps[-1] - steps[0] + 1) // columns)) if steps else 1
-        starts = list(range(steps[0], steps[-1] + 1, width)) if steps else []
-        names = tensor_names()
-        worst = min if stat in ("headroom_log2", "sqnr_db") else max
-        cells: list[float | None] = []
-        nan: list[list[int]] = []
-        inf: list[list[int]] = []
-        codes = bytearray()
-        for row, name in enumerate(names):
-            for column, start in enumerate(starts):
-                found = [self.stat(name, stat, step) for step in steps if start <= step < start + width]
-                values = [value for value in found if value is not None]
-                bad_nan, bad_inf = sum(map(math.isnan, values)), sum(map(math.isinf, values))
-                if bad_nan:
-                    nan.append([row, column, bad_nan])
-                if bad_inf:
-                    inf.append([row, column, bad_inf])
-                if bad_nan or bad_inf:
-                    cells.append(math.nan)
-                else:
-                    cells.append(worst(values) if values else None)
-        finite = [cell for cell in cells if cell is not None and math.isfinite(cell)]
-        lo, hi = min(finite, default=0.0), max(finite, default=1.0)
-        for cell in cells:
-            if cell is None:
-                codes.append(254)
+        last = self.steps[-1] if self.steps else -1
+        return _heatmap(self.stat, stat, max(low, 0), min(high, last), columns)
+
+
+@cache
+def _heatmap(
+    value: Callable[[str, str, int], float | None], stat: str, low: int, high: int, columns: int
+) -> dict[str, Any]:
+    steps = list(range(low, high + 1))
+    width = max(1, -(-(steps[-1] - steps[0] + 1) // columns)) if steps else 1
+    starts = list(range(steps[0], steps[-1] + 1, width)) if steps else []
+    names = tensor_names()
+    worst = min if stat in ("headroom_log2", "sqnr_db") else max
+    cells: list[float | None] = []
+    nan: list[list[int]] = []
+    inf: list[list[int]] = []
+    codes = bytearray()
+    for row, name in enumerate(names):
+        for column, start in enumerate(starts):
+            found = [value(name, stat, step) for step in steps if start <= step < start + width]
+            values = [value for value in found if value is not None]
+            bad_nan, bad_inf = sum(map(math.isnan, values)), sum(map(math.isinf, values))
+            if bad_nan:
+                nan.append([row, column, bad_nan])
+            if bad_inf:
+                inf.append([row, column, bad_inf])
+            if bad_nan or bad_inf:
+                cells.append(math.nan)
             else:
-                codes.append(255 if math.isnan(cell) else round((cell - lo) / ((hi - lo) or 1) * 253))
-        ends = [min(start + width - 1, steps[-1]) for start in starts]
-        data = base64.b64encode(bytes(codes)).decode()
-        return {"stat": stat, "tensors": names, "from": starts, "to": ends, "encoding": "u1", "lo": lo, "hi":
-        hi,
-                "data": data, "nan": nan, "inf": inf}  # fmt: skip
+                cells.append(worst(values) if values else None)
+    finite = [cell for cell in cells if cell is not None and math.isfinite(cell)]
+    lo, hi = min(finite, default=0.0), max(finite, default=1.0)
+    for cell in cells:
+        if cell is None:
+            codes.append(254)
+        else:
+            codes.append(255 if math.isnan(cell) else round((cell - lo) / ((hi - lo) or 1) * 253))
+    ends = [min(start + width - 1, steps[-1]) for start in starts]
+    data = base64.b64encode(bytes(codes)).decode()
+    answer: dict[str, Any] = {"stat": stat, "tensors": names, "from": starts, "to": ends, "encoding": "u1"}
+    return answer | {"lo": lo, "hi": hi, "data": data, "nan": nan, "inf": inf}
 
 
 @cache

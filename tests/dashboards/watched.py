@@ -72,6 +72,7 @@ def watched_page(context: BrowserContext, url: str) -> Iterator[Watched]:
     )
     try:
         yield watched
-        assert watched.unexpected() == []
+        if watched.unexpected():
+            raise AssertionError("the page should not have done this: " + "; ".join(watched.unexpected()))
     finally:
         page.close()

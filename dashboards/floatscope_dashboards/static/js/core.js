@@ -15,7 +15,8 @@ export function numberText(value) {
   if (Number.isNaN(value)) return 'NaN';
   if (!Number.isFinite(value)) return value > 0 ? 'Inf' : '-Inf';
   const size = Math.abs(value);
-  if (size >= 1e9 || (size > 0 && size < 1e-3)) {
+  if (size > 0 && size < 1e-3 && size >= 1e-4) return String(Number(value.toPrecision(3)));
+  if (size >= 1e9 || (size > 0 && size < 1e-4)) {
     const [digits, exponent] = value.toExponential(2).split('e');
     const power = Math.abs(Number(exponent));
     return `${Number(digits)}e${exponent[0]}${String(power).padStart(2, '0')}`;

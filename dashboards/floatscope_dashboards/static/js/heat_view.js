@@ -18,9 +18,10 @@ export function heatView(current, steps) {
   const place = $('#heat');
   const slider = $('#at');
   const tip = $('#tip');
-  let chosen = new URLSearchParams(location.search).get('stat');
+  const query = new URLSearchParams(location.search);
+  let chosen = query.get('stat');
   let grid = null;
-  let at = current().at;
+  let at = /^\d{1,15}$/.test(query.get('at') ?? '') ? Number(query.get('at')) : null;
   let moved = at != null;
   let asked = 0;
 
@@ -214,8 +215,9 @@ export function heatView(current, steps) {
     pressed = found != null;
     if (found) scrubTo(found.step, { remember: false });
   });
-  place.addEventListener('pointermove', (event) => {
-    hover(event);
+  place.addEventListener('pointermove', hover);
+  // On the window: while a button is down, Plotly lays a cover over the page that takes the pointer's events.
+  addEventListener('pointermove', (event) => {
     const found = pressed && under(event);
     if (found) scrubTo(found.step, { remember: false });
   });

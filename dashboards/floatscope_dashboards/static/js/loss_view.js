@@ -74,7 +74,7 @@ export function lossView(current, onRange) {
       const to = change['xaxis.range[1]'];
       if (from == null || to == null) return;
       clearTimeout(settle);
-      settle = setTimeout(() => zoom([Number(from), Number(to)]), ZOOM_SETTLE_MS);
+      settle = setTimeout(zoom, ZOOM_SETTLE_MS, [Number(from), Number(to)]);
     });
     place.on('plotly_doubleclick', () => zoom(null));
     place.addEventListener('pointerdown', () => {
@@ -86,6 +86,8 @@ export function lossView(current, onRange) {
   }
 
   function zoom(steps) {
+    clearTimeout(settle);
+    settle = 0;
     range = steps;
     onRange(steps);
     buttons();
@@ -156,6 +158,8 @@ export function lossView(current, onRange) {
     zoom,
     buttons,
     showOnset: () => current().onset != null && zoom(aroundOnset(current())),
+    /** Back to the whole run, also from a zoom that has not settled yet. */
+    reset: () => (range != null || settle) && zoom(null),
     /** Whether new steps would be seen: the whole run is in view. */
     follows: () => range == null,
   };

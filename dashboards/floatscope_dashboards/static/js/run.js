@@ -100,7 +100,7 @@ wireKeys({
   t: () => $('#theme').click(),
   o: () => jump('scrub'),
   l: () => $('#log').click(),
-  Escape: () => loss.follows() || loss.zoom(null),
+  Escape: () => loss.reset(),
   '[': scrub(-1),
   ']': scrub(1),
   '{': scrub(-SCRUB_FAST),

@@ -60,7 +60,7 @@ export function swapParts(page, except = []) {
   }
 }
 
-/** Calls `work` at most every `leastMs`, and less often when it takes long: it never takes over a tenth of the time. */
+/** Calls `work` at most every `leastMs`, and less often when it takes long: it never takes over a quarter of the time. */
 export function paced(work, leastMs) {
   let running = false;
   let wanted = false;
@@ -75,7 +75,7 @@ export function paced(work, leastMs) {
       await work();
     } finally {
       const took = performance.now() - start;
-      next = performance.now() + Math.max(leastMs, 10 * took);
+      next = performance.now() + Math.max(leastMs, 3 * took);
       running = false;
       if (wanted) ask();
     }
