@@ -80,11 +80,13 @@ def _assemble(model: Any, optimizer: Any, config: MonitorConfig, *, run_id: str,
         schedule.ask(settings)
 
     log_path = log_path_of(config, run_id)
+    log: RunLog | None = None
     sender: Sender | None = None
     if config.mode != "off":
         outlets: list[Outlet] = []
         if log_path is not None:
-            outlets.append(RunLog(log_path, run_id=run_id, rank=config.rank, info=catalog.info, guard=guard))
+            log = RunLog(log_path, run_id=run_id, rank=config.rank, info=catalog.info, guard=guard)
+            outlets.append(log)
         if config.mode == "server":
             outlets.append(_delivery(config, run_id, catalog, guard, on_settings))
         sender = Sender(outlets, name=thread_name(run_id, config.rank), guard=guard)
@@ -96,9 +98,6 @@ def _assemble(model: Any, optimizer: Any, config: MonitorConfig, *, run_id: str,
         if not is_started:
             sender = None
     probes = attach(model, optimizer, config, guard=guard, catalog=catalog)
-    goodbye = None
-    if config.mode == "local" and log_path is not None:
-        goodbye = f"floatscope: wrote {log_path}; to see what it says: floatscope diagnose {log_path}"
     return Monitor(
         config,
         run_id=run_id,
@@ -108,7 +107,7 @@ def _assemble(model: Any, optimizer: Any, config: MonitorConfig, *, run_id: str,
         sender=sender,
         schedule=schedule,
         settings=asked,
-        goodbye=goodbye,
+        farewell=log.farewell if log is not None and config.mode == "local" else lambda: None,
     )
 
 

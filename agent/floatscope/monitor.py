@@ -11,7 +11,7 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
 
@@ -48,7 +48,7 @@ class Monitor:
         sender: Sender | None,
         schedule: Schedule,
         settings: dict[str, Any],
-        goodbye: str | None,
+        farewell: Callable[[], str | None],
     ) -> None:
         self.run_id = run_id
         self.rank = config.rank
@@ -59,7 +59,7 @@ class Monitor:
         self._probes = probes
         self._sender = sender
         self._schedule = schedule
-        self._goodbye = goodbye
+        self._farewell = farewell
         self._intake = ScalarIntake(guard)
         self._stepping = guard.area("recording a step", loses="the record of some steps")
         self._finishing = guard.area("finishing", loses="the last steps and how the run ended")
@@ -220,5 +220,6 @@ class Monitor:
             self._guard.say(
                 f"the last rows could not be delivered in {self._config.close_timeout_s:g} s and are lost."
             )
-        if self._goodbye is not None:
-            sys.stderr.write(self._goodbye + "\n")
+        line = self._farewell()
+        if line is not None:
+            sys.stderr.write(line + "\n")

@@ -35,6 +35,7 @@ class RunLog:
     ) -> None:
         self.path = path
         self.is_done = False
+        self.written_rows = 0
         self.lost_rows = 0
         self._run_id = run_id
         self._rank = rank
@@ -73,6 +74,13 @@ class RunLog:
             self._close()
         return None
 
+    def farewell(self) -> str | None:
+        """One line for the end of the run, or None if nothing was written."""
+        if not self.written_rows:
+            return None
+        lost = f" ({self.lost_rows} steps could not be written)" if self.lost_rows else ""
+        return f"floatscope: wrote {self.path}{lost}; to see what it says: floatscope diagnose {self.path}"
+
     def abort(self) -> None:
         """Nothing to end: writing to a disk is never waited for longer than the disk takes."""
 
@@ -95,6 +103,7 @@ class RunLog:
             except OSError:
                 self.lost_rows += count
                 raise
+            self.written_rows += count
         self._write_head()
 
     def _append(self, data: bytes) -> None:

@@ -61,7 +61,8 @@ def test_values_of_every_kind(server: HttpServer, caplog: pytest.LogCaptureFixtu
     grad = (torch.ones(1, requires_grad=True) * 2).sum()
     values: dict[str, Any] = {
         "python": 1.5, "integer": 7, "huge": 10**400, "yes": True, "np": np.float32(0.25),
-        "np0d": np.array(3), "np1": np.array([4.0]), "np_many": np.ones(3), "tensor": torch.tensor(5.0), "with_grad": grad,
+        "np0d": np.array(3), "np1": np.array([4.0]), "np_many": np.ones(3), "tensor": torch.tensor(5.0),
+        "with_grad": grad,
         "bf16": torch.tensor(1.0, dtype=torch.bfloat16), "int_tensor": torch.tensor(2**40),
         "bool_tensor": torch.tensor(True), "one": torch.tensor([[6.0]]), "many": torch.ones(3),
         "complex": torch.tensor(1j), "meta": torch.empty((), device="meta"), "none": None, "text": "1.0",
@@ -92,7 +93,8 @@ def test_names_that_cannot_be_are_refused_once_and_the_rest_arrives(
     names = ["x" * 2000, "line\nbreak", "", "tensors", "rank"]
     with watch(server) as monitor:
         for _ in range(3):
-            monitor.log({**dict.fromkeys(names, 1.0), 7: 1.0, ("a", "b"): 2.0, "<b>markup</b>": 3.0})
+            odd: dict[Any, float] = {7: 1.0, ("a", "b"): 2.0, "<b>markup</b>": 3.0}
+            monitor.log({**dict.fromkeys(names, 1.0), **odd})
             monitor.step(loss=1.0)
     rows = server.server.rows(monitor.run_id)
     assert [set(row) - {"step", "time", "step_time_s"} for row in rows] == [{"loss", "<b>markup</b>"}] * 3
