@@ -21,7 +21,7 @@ from floatscope_trainer.faults.injection import InjectionError, parse_injection
 from floatscope_trainer.monitoring import Watch
 from floatscope_trainer.options import RunOptions, UsageError, make_parser, run_options, train_config
 from floatscope_trainer.precision import PrecisionMapError
-from floatscope_trainer.progress import make_progress
+from floatscope_trainer.progress import ProgressView, make_progress
 from floatscope_trainer.run import Ending, run_training
 from floatscope_trainer.te_backend import BackendUnavailable
 from floatscope_trainer.training import Training
@@ -37,10 +37,12 @@ _EXIT_CODES = {
 }
 
 
-def main(argv: Sequence[str] | None = None, *, watch: Watch | None = None) -> int:
+def main(
+    argv: Sequence[str] | None = None, *, watch: Watch | None = None, progress: ProgressView | None = None
+) -> int:
     """Trains as the options say. Returns 0, 1 if the run crashed or failed, 2 for wrong usage.
 
-    watch: stands in for `floatscope.watch`.
+    watch: stands in for `floatscope.watch`.  progress: shows the steps in place of the terminal's bar.
     """
     parser = make_parser()
     args = parser.parse_args(argv)
@@ -64,7 +66,14 @@ def main(argv: Sequence[str] | None = None, *, watch: Watch | None = None) -> in
         print(f"floatscope train: {error}", file=sys.stderr)
         return EXIT_USAGE
     console = Console(stderr=True)
-    ending = _run(training, options, checkpoint=checkpoint, watch=watch or floatscope.watch, console=console)
+    ending = _run(
+        training,
+        options,
+        checkpoint=checkpoint,
+        watch=watch or floatscope.watch,
+        progress=progress,
+        console=console,
+    )
     if ending.reason:
         console.print(
             f"floatscope train: {ending.status}: {ending.reason}",
@@ -104,7 +113,13 @@ def build(config: TrainConfig, options: RunOptions, *, checkpoint: Checkpoint | 
 
 
 def _run(
-    training: Training, options: RunOptions, *, checkpoint: Checkpoint | None, watch: Watch, console: Console
+    training: Training,
+    options: RunOptions,
+    *,
+    checkpoint: Checkpoint | None,
+    watch: Watch,
+    progress: ProgressView | None,
+    console: Console,
 ) -> Ending:
     resuming = checkpoint is not None and options.resume is not None
     config = training.config
@@ -123,13 +138,13 @@ def _run(
         recipe=config.precision.protocol_recipe(),
         config={**config.to_json(), "inject": list(options.inject)},
     )
-    progress = make_progress(
+    shown = progress or make_progress(
         console, name=options.run, first_step=training.next_step, steps=config.steps, quiet=options.quiet
     )
     return run_training(
         training,
         monitor=monitor,
-        progress=progress,
+        progress=shown,
         resumed=checkpoint is not None,
         max_nonfinite=options.max_nonfinite,
         checkpoint_every=options.checkpoint_every,

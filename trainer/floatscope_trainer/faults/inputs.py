@@ -26,7 +26,7 @@ class NonfiniteEmbedding(Fault):
     def begin_step(self, step: int) -> None:
         """Hooks the embedding for one call."""
         if step == self._step:
-            self._hook = self._embedding.register_forward_hook(self._poke)
+            self._hook = self._embedding.register_forward_hook(self._poke, prepend=True)
 
     def _poke(self, module: nn.Module, args: Any, output: Tensor) -> Tensor:
         assert self._hook is not None

@@ -64,7 +64,7 @@ class WrongOp(Fault):
         """Hooks the layers."""
         if step == self._step:
             for layer in self._layers:
-                layer.register_forward_hook(self._wrong)
+                layer.register_forward_hook(self._wrong, prepend=True)
 
     def _wrong(self, module: nn.Module, args: Any, output: Tensor) -> Tensor:
         wrong: Tensor = _WrongTile.apply(output, self._factor)  # type: ignore[no-untyped-call]

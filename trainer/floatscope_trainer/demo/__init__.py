@@ -1,0 +1,1 @@
+"""`floatscope demo`: healthy and faulty runs trained live against a server, and what it found."""
