@@ -84,7 +84,11 @@ def test_the_same_in_a_local_log(tmp_path: Path) -> None:
         ("train(0); raise KeyboardInterrupt", "failed", "KeyboardInterrupt"),
         ("train(0); raise RuntimeError('a\\nb' * 3)", "crashed", "RuntimeError: a ba ba b"),
         ("with monitor:\n    train(0)\n    raise ValueError('inside')", "crashed", "ValueError: inside"),
-        ("thread = threading.Thread(target=train, args=(99,)); thread.start(); thread.join()", "crashed", None),
+        (
+            "thread = threading.Thread(target=train, args=(99,)); thread.start(); thread.join()",
+            "crashed",
+            None,
+        ),
         ("train(0); t = threading.Thread(target=lambda: 1 / 0); t.start(); t.join()", "finished", None),
     ],
 )

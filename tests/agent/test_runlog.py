@@ -142,7 +142,9 @@ def test_a_full_disk_leaves_whole_lines(tmp_path: Path, caplog: pytest.LogCaptur
 
 
 def test_a_log_full_of_nonsense_is_overwritten(tmp_path: Path) -> None:
-    for number, content in enumerate((b"", b"\xff\xfe\n", b"[]\n", b'{"run": 3}\n', b'{"run": {"run_id": "a"}}')):
+    for number, content in enumerate(
+        (b"", b"\xff\xfe\n", b"[]\n", b'{"run": 3}\n', b'{"run": {"run_id": "a"}}')
+    ):
         path = tmp_path / f"{number}.jsonl"
         path.write_bytes(content)
         with watch(log_path=path, run_id="a") as monitor:

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from floatscope.probes.blocks import block_amax, spread_scale
@@ -41,7 +43,7 @@ def on_cpu(x: Tensor, used: Tensor | None, scale: Tensor | None, fmt: FloatForma
     """
     n = x.numel()
     largest, finite_amax, nan, inf, finite = _extremes(x)
-    unit = 1.0 if _SAFE[0] < finite_amax < _SAFE[1] or finite_amax == 0 else 1.0 / finite_amax
+    unit = _unit(finite_amax)
     norm = _norm(finite if unit == 1.0 else finite.float() * unit) / unit
     zero = n - int(torch.count_nonzero(x))
     found = [float(n), largest, norm, float(nan), float(inf), float(zero)]
@@ -65,11 +67,17 @@ def on_cpu(x: Tensor, used: Tensor | None, scale: Tensor | None, fmt: FloatForma
     else:
         both = torch.isfinite(x) & torch.isfinite(used)
         clean = torch.where(both, x, 0)
+        unit = _unit(_extremes(clean)[1])
         signal = _norm(clean.float() * unit) / unit
         noise = _norm(_difference(clean, torch.where(both, used, 0), unit)) / unit
     blocks = block_amax(x, scale)
     min_block = NOT_MEASURED if blocks is None else float(blocks.min())
     return [*found, over, under, signal, noise, _one_scale_on_cpu(scale), min_block]
+
+
+def _unit(amax: float) -> float:
+    """A factor that brings the values to where their squares fit into float32."""
+    return 1.0 if _SAFE[0] < amax < _SAFE[1] or amax == 0 else 1.0 / min(max(amax, 1e-38), 1e38)
 
 
 def _extremes(x: Tensor) -> tuple[float, float, int, int, Tensor]:
@@ -115,18 +123,22 @@ def _one_scale_on_cpu(scale: Tensor) -> float:
 
 
 def on_device(x: Tensor, used: Tensor | None, scale: Tensor | None, fmt: FloatFormat | None) -> Tensor:
-    """The same as ``on_cpu`` as a float32 vector on the tensor's device, without looking at any value."""
+    """The same as ``on_cpu`` as a float32 vector on the tensor's device, without looking at any value.
+
+    Norms are divided by the root of n, so that they fit; ``from_device`` undoes it.
+    """
     x = x.float()
     n = x.numel()
     is_finite = torch.isfinite(x)
     finite = torch.where(is_finite, x, 0)
     size = finite.abs()
     finite_amax = size.amax()
-    unit = torch.where((finite_amax > 0), 1.0 / finite_amax.clamp(1e-38, 1e38), 1.0)
+    unit = 1.0 / torch.where(finite_amax > 0, finite_amax, 1.0).clamp(1e-38, 1e38)
     nan = torch.count_nonzero(torch.isnan(x))
     inf = torch.count_nonzero(torch.isinf(x))
     amax = torch.where(inf > 0, math.inf, torch.where(nan == n, math.nan, finite_amax))
-    root = torch.linalg.vector_norm(finite * unit) / unit
+    spread_over = n**0.5
+    root = torch.linalg.vector_norm(finite * unit) / spread_over / unit
     absent = torch.full_like(amax, NOT_MEASURED)
     zero = n - torch.count_nonzero(x)
     over, under, signal, noise, one_scale, min_block = (absent,) * 6
@@ -136,9 +148,13 @@ def on_device(x: Tensor, used: Tensor | None, scale: Tensor | None, fmt: FloatFo
             over = torch.count_nonzero(x.abs() * spread > fmt.max_finite)
         under = torch.count_nonzero((x != 0) & (used == 0))
         both = is_finite & torch.isfinite(used)
-        clean = torch.where(both, x, 0) * unit
-        signal = torch.linalg.vector_norm(clean) / unit
-        noise = torch.linalg.vector_norm(clean - torch.where(both, used.float(), 0) * unit) / unit
+        clean = torch.where(both, x, 0)
+        clean_amax = clean.abs().amax()
+        unit = 1.0 / torch.where(clean_amax > 0, clean_amax, 1.0).clamp(1e-38, 1e38)
+        clean = clean * unit
+        kept = torch.where(both, used.float(), 0) * unit
+        signal = torch.linalg.vector_norm(clean) / spread_over / unit
+        noise = torch.linalg.vector_norm(clean - kept) / spread_over / unit
         largest = scale.amax()
         one_scale = torch.where(torch.isfinite(largest), scale.amin(), largest)
         blocks = block_amax(x, scale)
@@ -149,3 +165,12 @@ def on_device(x: Tensor, used: Tensor | None, scale: Tensor | None, fmt: FloatFo
     count = torch.full_like(amax, float(n))
     found = (count, amax, root, nan, inf, zero, over, under, signal, noise, one_scale, min_block)
     return torch.stack([value.reshape(()).float() for value in found])
+
+
+def from_device(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Measurements, [calls, FIELDS], from what ``on_device`` gave; a norm not measured stays -1."""
+    found = vectors.reshape(-1, len(FIELDS)).copy()
+    for name in ("norm", "signal", "noise"):
+        column = found[:, FIELDS.index(name)]
+        found[:, FIELDS.index(name)] = np.where(column < 0, column, column * np.sqrt(found[:, 0]))
+    return found

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from floatscope.catalog import Catalog
 from floatscope.guard import Area
-from floatscope.probes.measure import FIELDS, on_cpu, on_device
+from floatscope.probes.measure import FIELDS, from_device, on_cpu, on_device
 from floatscope.probes.naming import CallOrder, format_of, in_backward, is_compiling
 from floatscope.probes.readout import Readout
 from floatscope.probes.statistics import combine, statistics
@@ -125,7 +125,7 @@ class TensorStats:
         order = np.array([index for index, _ in device], np.intp)
 
         def fill(values: NDArray[np.float64], row: Row) -> None:
-            calls[order] = values.reshape(len(order), len(FIELDS))
+            calls[order] = from_device(values)
             finish(row)
 
         readout.add(torch.cat([vector for _, vector in device]), fill)
