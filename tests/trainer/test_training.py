@@ -136,6 +136,24 @@ def test_checkpoint_of_another_shape_is_refused(tmp_path: Path) -> None:
         tiny_training().restore(read)
 
 
+@pytest.mark.parametrize("damage", ["scalars", "rng", "optimizer", "scale"])
+def test_checkpoint_that_lacks_a_part_is_refused(damage: str, tmp_path: Path) -> None:
+    training = tiny_training()
+    take(training, 1)
+    training.save(tmp_path / "a.safetensors", run_id="a")
+    read = load_checkpoint(tmp_path / "a.safetensors")
+    if damage == "scalars":
+        read.scalars.clear()
+    elif damage == "rng":
+        read.tensors["rng.torch"] = torch.zeros(3)
+    elif damage == "optimizer":
+        read.tensors["optim.nowhere.weight/exp_avg"] = torch.zeros(3)
+    else:
+        read.tensors["scale.blocks.0.attn.qkv/scaling_fwd.scale"] = torch.zeros(7)
+    with pytest.raises(CheckpointError):
+        tiny_training().restore(read)
+
+
 def test_accumulation_equals_one_large_batch() -> None:
     """In fp32 two micro-batches give the gradient of both together."""
     config = tiny_config(precision="fp32", passes=2)

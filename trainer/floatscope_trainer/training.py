@@ -13,6 +13,7 @@ from torch.nn import functional
 from floatscope_trainer.backends import TrainingBackend
 from floatscope_trainer.checkpoint import (
     Checkpoint,
+    CheckpointError,
     optimizer_tensors,
     restore_in_place,
     restore_optimizer,
@@ -198,8 +199,8 @@ class Training:
     def restore(self, checkpoint: Checkpoint) -> None:
         """Continues where the checkpoint stopped.
 
-        The scale state is restored if both runs keep one of the same shape; a run that changes recipe starts
-        it anew. Raises CheckpointError if weights or optimizer do not fit.
+        The scale state is restored if both runs keep one of the same shape; a run that changes recipe starts it
+        anew. Raises CheckpointError if something in it does not fit.
         """
         where = str(checkpoint.path)
         restore_in_place(dict(self.model.state_dict()), checkpoint.part("model."), what=where)
@@ -208,14 +209,23 @@ class Training:
             if not self.backend.scale_state() and checkpoint.part("scale."):
                 self.evaluate()  # Transformer Engine makes its scale state in the first forward pass
             restore_in_place(self.backend.scale_state(), checkpoint.part("scale."), what=where)
-        for group, step in zip(self.optimizer.param_groups, checkpoint.scalars["group_steps"], strict=True):
-            if step is not None:  # FusedAdam counts its steps in the group
-                group["step"] = step
-        torch.set_rng_state(checkpoint.tensors["rng.torch"])
-        self.skipped_steps = int(checkpoint.scalars["skipped_steps"])
-        if self.scaler is not None and checkpoint.scalars["grad_scaler"] is not None:
-            self.scaler.load_state_dict(checkpoint.scalars["grad_scaler"])
+        try:
+            self._restore_counters(checkpoint)
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise CheckpointError(
+                f"{where}: counters or random state cannot be restored ({error!r})"
+            ) from error
         self.next_step = checkpoint.next_step
+
+    def _restore_counters(self, checkpoint: Checkpoint) -> None:
+        scalars = checkpoint.scalars
+        for group, step in zip(self.optimizer.param_groups, scalars["group_steps"], strict=True):
+            if step is not None:  # FusedAdam counts its steps in the group
+                group["step"] = int(step)
+        torch.set_rng_state(checkpoint.tensors["rng.torch"])
+        self.skipped_steps = int(scalars["skipped_steps"])
+        if self.scaler is not None and scalars["grad_scaler"] is not None:
+            self.scaler.load_state_dict(scalars["grad_scaler"])
 
 
 def same_scale_recipe(a: TrainConfig, b: TrainConfig) -> bool:
