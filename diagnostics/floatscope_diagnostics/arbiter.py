@@ -114,7 +114,10 @@ def _merge_ranks(candidates: Sequence[Finding], stride: int) -> list[Finding]:
     for f in sorted(candidates, key=_order):
         for i, other in enumerate(out):
             same = (other.cause, other.kind, other.segment) == (f.cause, f.kind, f.segment)
-            if same and other.rank != f.rank and abs(other.onset - f.onset) <= RIVAL_ROWS * stride:
+            two = (
+                other.rank != f.rank and min(other.rank or 0, f.rank or 0) >= 0
+            )  # below 0: seen over all ranks
+            if same and two and abs(other.onset - f.onset) <= RIVAL_ROWS * stride:
                 first = min(other, f, key=lambda x: (x.onset, -1 if x.rank is None else x.rank))
                 out[i] = replace(
                     first,

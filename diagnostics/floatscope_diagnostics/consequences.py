@@ -10,7 +10,10 @@ from __future__ import annotations
 
 from floatscope_diagnostics.rule import FAMILY_OF
 
-# Never a consequence of a numerical fault.
+# A scale that breaks its own formula is no consequence of values that are merely large or small: it is left
+# out of
+# _FLUSHED, and added where a weight's lost precision (kind stale_fp8_copy) has another explanation.
+# Never a consequence of a numerical fault:
 _INDEPENDENT = frozenset({"stall", "invalid_input", "lr_divergence", "overfitting"})
 _ALL = frozenset(FAMILY_OF) - _INDEPENDENT
 
@@ -19,7 +22,7 @@ _FLUSHED = frozenset(
         "undetermined", "gradient_underflow", "accumulation_precision", "quantization_drift",
         "update_stagnation",
         "bad_batch", "data_shift", "optimizer_state_fault", "activation_outlier_growth", "logit_growth",
-        "op_kernel_fault", "dead_logits", "plateau", "scale_state_fault", "stale_scale_saturation",
+        "op_kernel_fault", "dead_logits", "plateau", "stale_scale_saturation",
         "amax_history_poisoning", "masked_nonfinite", "activation_overflow", "lr_divergence",
         "rank_divergence",
     }
@@ -30,11 +33,11 @@ CONSEQUENCES: dict[str, frozenset[str]] = {
     "stale_scale_saturation": _FLUSHED,
     "amax_history_poisoning": _FLUSHED,
     "scale_state_fault": _ALL | {"lr_divergence", "invalid_input"},
-    "quantization_drift": _FLUSHED,
+    "quantization_drift": _FLUSHED | {"scale_state_fault"},
     "gradient_underflow": _FLUSHED,
     "accumulation_precision": _FLUSHED,
     "update_stagnation": frozenset({"optimizer_state_fault", "plateau", "undetermined", "data_shift"}),
-    "activation_outlier_growth": _FLUSHED,
+    "activation_outlier_growth": _FLUSHED | {"scale_state_fault"},
     "activation_overflow": _ALL | {"lr_divergence"},
     "logit_growth": _FLUSHED,
     "bad_batch": frozenset(
@@ -50,7 +53,7 @@ CONSEQUENCES: dict[str, frozenset[str]] = {
     "plateau": frozenset({"update_stagnation", "optimizer_state_fault", "undetermined"}),
     "op_kernel_fault": _ALL | {"lr_divergence"},
     "comm_overlap_race": _ALL | {"lr_divergence", "op_kernel_fault"},
-    "masked_nonfinite": _FLUSHED,
+    "masked_nonfinite": _FLUSHED | {"scale_state_fault"},
     "rank_divergence": _FLUSHED,
 }
 

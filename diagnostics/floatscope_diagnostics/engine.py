@@ -17,7 +17,7 @@ from floatscope.protocol.batch import Batch
 from floatscope.protocol.runinfo import RunInfo
 from floatscope_diagnostics.arbiter import judge
 from floatscope_diagnostics.columns import Columns
-from floatscope_diagnostics.detectors.pairs import PairedLoss
+from floatscope_diagnostics.detectors.pairs import BLOCK_PAIRS, PairedLoss
 from floatscope_diagnostics.detectors.ranks import RankBoard
 from floatscope_diagnostics.episodes import Symptom
 from floatscope_diagnostics.not_checked import unchecked
@@ -106,7 +106,7 @@ class Engine:
         for rank in sorted(self._streams):
             found.extend(self._streams[rank].symptoms())
         found.extend(self._board.symptoms(self.columns))
-        found.extend(self._pairs.log.symptoms(self.columns, rank=-1, row=self._pairs.pairs))
+        found.extend(self._pairs.log.symptoms(self.columns, rank=-1, row=self._pairs.pairs // BLOCK_PAIRS))
         lowest = min(self._streams, default=None)
         stride = 1 if lowest is None else self._streams[lowest].stride()
         return Symptoms(tuple(sorted(found, key=lambda s: (s.segment, s.onset, s.rank, s.signal))), stride)
@@ -176,7 +176,10 @@ class Engine:
         for t, step in enumerate(batch.step.tolist()):
             if has_loss[t]:
                 data_id = float(ident[t]) if has_ident[t] else np.nan
-                self._pairs.add_own(step, float(loss[t]), data_id, float(ref[t]) if has_ref[t] else None)
+                partner = float(ref[t]) if has_ref[t] else None
+                self._pairs.add_own(
+                    step, float(loss[t]), data_id, partner, declared=self.run.baseline is not None
+                )
 
     def _last_scalars(self) -> Mapping[str, float]:
         lowest = min(self._streams, default=None)

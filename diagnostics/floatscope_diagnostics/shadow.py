@@ -136,7 +136,7 @@ class ShadowScale:
         known = np.where(self.stair_pass >= horizon[None, :], self.stair_value, 0.0).max(axis=0)
         sure_live = (self.stair_pass >= (horizon + 2 * (passes - 1))[None, :]) & ~self.stair_loose
         sure = np.where(sure_live, self.stair_value, 0.0).max(axis=0)
-        expired = self.count - self.born >= columns.history
+        expired = (self.count - self.born >= columns.history) & ~np.isnan(self.unknown)
         rest = np.where(expired, 0.0, self.unknown)  # NaN: anything may be hidden there
         most = np.fmax(known, rest)
         if passes > 1:

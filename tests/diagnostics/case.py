@@ -13,7 +13,8 @@ from floatscope_diagnostics.engine import Engine
 
 @dataclass(frozen=True)
 class Want:
-    """A warning or critical finding: its cause, kind, the steps its onset may lie in, and its first tensor."""
+    """A warning or critical finding: its cause, kind, the steps its onset may lie in, and its first
+    tensor."""
 
     cause: str
     onset: tuple[int, int]
@@ -23,7 +24,8 @@ class Want:
 
 @dataclass(frozen=True)
 class Case:
-    """name: the fact it states.  want: all warning and critical findings, in order of onset; empty: silence."""
+    """name: the fact it states.  want: all warning and critical findings, in order of onset; empty:
+    silence."""
 
     name: str
     info: Mapping[str, Any]

@@ -1,6 +1,8 @@
-"""A small made-up FP8 run with Transformer Engine's delayed scaling, written plainly as the reference for tests.
+"""A small made-up FP8 run with Transformer Engine's delayed scaling, written plainly as the reference for
+tests.
 
-Four linears behind an embedding; every tensor has Gaussian elements, so clipping and underflow follow from amax and scale. Faults
+Four linears behind an embedding; every tensor has Gaussian elements, so clipping and underflow follow from
+amax and scale. Faults
 are put in by functions that change one step's tensors before or after the scale is used.
 """
 
@@ -15,7 +17,11 @@ import numpy as np
 
 LAYERS = ("blocks.0.attn.qkv", "blocks.0.mlp.fc2", "blocks.1.attn.qkv", "blocks.1.mlp.fc2")
 BASE_AMAX = {"input": 4.0, "weight": 0.1, "grad_output": 1e-3}
-SPREAD = {"input": 0.12, "weight": 0.002, "grad_output": 0.4}  # standard deviation of ln amax from step to step
+SPREAD = {
+    "input": 0.12,
+    "weight": 0.002,
+    "grad_output": 0.4,
+}  # standard deviation of ln amax from step to step
 LIMITS = {"e4m3": (448.0, 2.0**-9), "e5m2": (57344.0, 2.0**-16)}
 CREST = 4.0  # amax over rms
 
@@ -25,7 +31,8 @@ Change = Callable[[int, Tensors, dict[str, float]], None]
 
 @dataclass
 class History:
-    """Delayed scaling of one tensor as in ``delayed_scaling.cu``: max over the history, 0 / Inf / NaN keep the scale."""
+    """Delayed scaling of one tensor as in ``delayed_scaling.cu``: max over the history, 0 / Inf / NaN keep
+    the scale."""
 
     fmax: float
     length: int
@@ -46,7 +53,8 @@ class History:
 
 @dataclass
 class Run:
-    """steps: how many.  before: changes the amaxes of a step before the cast.  after: changes the logged statistics.
+    """steps: how many.  before: changes the amaxes of a step before the cast.  after: changes the logged
+    statistics.
     freeze: whether a tensor's scale update is skipped at a step."""
 
     steps: int = 60
@@ -73,14 +81,22 @@ class Run:
             "margin": self.margin,
             "fp8_format": "HYBRID",
         }
-        return {"name": "synthetic", "recipe": recipe, "tensors": tensors, "vocab_size": 1000, "ranks": 1, **self.extra_run}
+        return {
+            "name": "synthetic",
+            "recipe": recipe,
+            "tensors": tensors,
+            "vocab_size": 1000,
+            "ranks": 1,
+            **self.extra_run,
+        }
 
     def rows(self) -> list[dict[str, Any]]:
         """The log's step objects."""
         rng = np.random.default_rng(self.seed)
         names = [f"{layer}/{role}" for layer in LAYERS for role in BASE_AMAX]
         states = {
-            n: History(LIMITS[_format(n.rpartition("/")[2])][0], self.history, self.margin, self.algo) for n in names
+            n: History(LIMITS[_format(n.rpartition("/")[2])][0], self.history, self.margin, self.algo)
+            for n in names
         }
         for _ in range(2 * self.history):  # the run was forked from a settled one
             for n in names:
@@ -152,7 +168,9 @@ def all_of(tensors: Tensors, ending: str) -> list[dict[str, float]]:
     return [stats for name, stats in tensors.items() if name.endswith(ending)]
 
 
-def fp16_run(steps: int = 60, *, change: Change | None = None, seed: int = 3) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def fp16_run(
+    steps: int = 60, *, change: Change | None = None, seed: int = 3
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """An FP16 run with dynamic loss scaling: no tensor scale."""
     rng = np.random.default_rng(seed)
     names = [f"{layer}/{role}" for layer in LAYERS for role in BASE_AMAX]
@@ -160,9 +178,7 @@ def fp16_run(steps: int = 60, *, change: Change | None = None, seed: int = 3) ->
         "name": "fp16",
         "recipe": {"name": "fp16_amp"},
         "ranks": 1,
-        "tensors": {
-            n: {"format": "fp16", "call_order": LAYERS.index(n.rpartition("/")[0])} for n in names
-        },
+        "tensors": {n: {"format": "fp16", "call_order": LAYERS.index(n.rpartition("/")[0])} for n in names},
     }
     rows = []
     for step in range(steps):

@@ -9,20 +9,22 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+
 from floatscope.protocol.json_rows import batch_from_rows
 from floatscope.protocol.runinfo import RunInfo
 from floatscope_diagnostics import rules as rule_package
 from floatscope_diagnostics.engine import Engine
 from floatscope_diagnostics.rule import FAMILY_OF, Rule
 from floatscope_diagnostics.rules import load_rules
-
 from tests.diagnostics.case import Case, alarms, diagnose
 from tests.diagnostics.synthetic import Run
 
 HEADINGS = ("What it checks", "Why it matters", "How it decides", "What to do", "Source")
 FAMILY_CODE = {
-    "input_nan": "FS1", "scale_calibration_blowup": "FS2", "slow_truncation_drift": "FS3", "activation": "FS4",
-    "data": "FS4", "optimization": "FS4", "hardware": "FS5", "kernel": "FS6", "undetermined": "FS9",
+    "input_nan": "FS1", "scale_calibration_blowup": "FS2", "slow_truncation_drift": "FS3",
+    "activation": "FS4",
+    "data": "FS4", "optimization": "FS4", "hardware": "FS5", "kernel": "FS6",
+    "undetermined": "FS9",
 }  # fmt: skip
 
 
@@ -34,7 +36,8 @@ def rule_modules() -> list[ModuleType]:
 def case_modules() -> dict[str, ModuleType]:
     folder = Path(__file__).parent / "cases"
     return {
-        p.stem: importlib.import_module(f"tests.diagnostics.cases.{p.stem}") for p in sorted(folder.glob("*.py"))
+        p.stem: importlib.import_module(f"tests.diagnostics.cases.{p.stem}")
+        for p in sorted(folder.glob("*.py"))
     }
 
 
@@ -108,6 +111,9 @@ def test_what_is_not_logged_is_named_and_not_taken_for_healthy() -> None:
     verdict = engine.verdict().to_json()
     assert verdict["findings"] == []
     missing = {n["rule"]: n for n in verdict["not_checked"]}
-    assert missing["FS203"]["needs"] == ["*/input|weight|grad_output scale", "*/input|weight|grad_output amax"]
+    assert missing["FS203"]["needs"] == [
+        "*/input|weight|grad_output scale",
+        "*/input|weight|grad_output amax",
+    ]
     assert missing["FS302"]["why"]
     assert missing["FS501"]["needs"]

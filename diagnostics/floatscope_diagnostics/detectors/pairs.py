@@ -4,9 +4,11 @@ Pairing takes the noise of the data out of the comparison: on the same batches f
 difference of two runs
 is 10 to 300 times quieter than the loss. Own steps wait until the baseline has passed them, so it does not
 matter which came first.
-Signal: ``paired_gap``, a cumulative sum of the difference above its level in the pairs before it; ``slope``
-tells a gap that widens
-from a constant offset.
+Signal: ``paired_gap``: the mean of 48 pairs is above zero by four of its own standard errors, which come from
+the
+means of blocks of eight pairs, so that runs that part by chance (their gap gets louder, not larger) stay
+silent.
+``slope`` tells a gap that widens from a constant offset.
 """
 
 from __future__ import annotations
@@ -18,15 +20,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from floatscope_diagnostics.detectors.level import Level
 from floatscope_diagnostics.episodes import EpisodeLog
 
-READY_PAIRS = 24
-SLACK_SIGMA = 0.75
-ALARM_SIGMA = 15.0
-CLIP_SIGMA = 4.0  # one hard batch must not prove a gap
-GAP_FLOOR_NATS = 0.0005  # printed digits and reduction order; clean pairs at low learning rate: 0.0008
+BLOCK_PAIRS = 8  # pairs a block: longer than the memory of one batch's difficulty
+BLOCKS = 6  # blocks judged together: 48 pairs
+BLOCKS_ABOVE = 5  # of them on the same side
+GAP_SIGMA = (
+    4.0  # mean over its standard error, taken from the blocks themselves: runs that part by chance get louder
+)
+GAP_NATS = 0.002  # smaller gaps are below what printed digits and reduction order explain
 MAX_WAITING = 1 << 18  # own or baseline steps that wait for their partner: 4 MiB
+MAX_WAITING_UNASKED = 4096  # own steps kept while no baseline is declared: it may still be named
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
@@ -38,16 +42,13 @@ class PairedLoss:
         self.own: dict[int, tuple[float, float]] = {}
         self.base: dict[int, tuple[float, float]] = {}
         self.base_last: int | None = None
-        self.level = Level(GAP_FLOOR_NATS)
         self.pairs = 0
-        self.total = 0.0
         self.mismatched = 0
-        self.cusum = 0.0
-        self.since: int | None = None
-        self.since_sum = 0.0
-        self.since_count = 0
-        self.early_sum = 0.0
-        self.early_count = 0
+        self.block: list[float] = []  # gaps of the block being filled
+        self.block_step = 0
+        self.blocks: list[list[float]] = []  # [first step, mean] of the last blocks
+        self.since: int | None = None  # first step of the blocks above zero
+        self.early: list[float] = []  # means of the first blocks of the gap, for the slope
         self.last: int | None = None
         self.log = EpisodeLog()
 
@@ -64,13 +65,17 @@ class PairedLoss:
                 self.base[s] = (value, ident)
         self._meet()
 
-    def add_own(self, step: int, loss: float, data_id: float, ref_loss: float | None) -> None:
-        """Takes one own step; with ref_loss in the log the pair is complete."""
+    def add_own(
+        self, step: int, loss: float, data_id: float, ref_loss: float | None, *, declared: bool
+    ) -> None:
+        """Takes one own step; with ref_loss in the log the pair is complete. declared: the run names a
+        baseline."""
         if ref_loss is not None:
             self._pair(step, loss - ref_loss)
             return
-        if self.base_last is None and len(self.own) >= MAX_WAITING:
-            return
+        limit = MAX_WAITING if declared or self.base_last is not None else MAX_WAITING_UNASKED
+        if len(self.own) >= limit:
+            del self.own[next(iter(self.own))]  # the oldest: insertion order is step order
         if self.last is None or step > self.last:
             self.own[step] = (loss, data_id)
             if self.base:
@@ -97,51 +102,46 @@ class PairedLoss:
         if not math.isfinite(gap):
             return
         self.pairs += 1
-        self.total += gap
-        ready = self.level.count >= READY_PAIRS
-        z = (gap - self.level.center) / self.level.sigma()
-        if not ready or self.cusum < ALARM_SIGMA / 3:
-            self.level.update(gap)
-        if not ready:
+        if not self.block:
+            self.block_step = step
+        self.block.append(gap)
+        if len(self.block) < BLOCK_PAIRS:
             return
-        self.cusum = min(max(0.0, self.cusum + min(z, CLIP_SIGMA) - SLACK_SIGMA), 4 * ALARM_SIGMA)
-        if self.cusum == 0.0:
-            self.since, self.since_sum, self.since_count = None, 0.0, 0
-            self.early_sum, self.early_count = 0.0, 0
-            self.log.close(row=self.pairs)
-            return
-        if self.since is None:
-            self.since = step
-        self.since_sum += gap - self.level.center
-        self.since_count += 1
-        if self.since_count <= 16:
-            self.early_sum, self.early_count = self.since_sum, self.since_count
-        if self.cusum > ALARM_SIGMA:
-            mean = self.since_sum / self.since_count
-            late = self.since_count - self.early_count
-            slope = (
-                (self.since_sum - self.early_sum) / late - self.early_sum / self.early_count
-                if late >= 16
-                else 0.0
-            )
-            self.log.hit(
-                "paired_gap",
-                step=step,
-                row=self.pairs,
-                segment=0,
-                values=mean,
-                onset=self.since,
-                expected=self.level.center,
-                gap_rows=8,
-                extra={"slope": slope, "mean": mean},
-            )
-        self.log.close(row=self.pairs)
+        self.blocks = [*self.blocks, [float(self.block_step), math.fsum(self.block) / BLOCK_PAIRS]][-BLOCKS:]
+        self.block = []
+        self._judge(step)
+
+    def _judge(self, step: int) -> None:
+        means = [m for _, m in self.blocks]
+        row = self.pairs // BLOCK_PAIRS
+        if len(means) == BLOCKS:
+            center = math.fsum(means) / BLOCKS
+            error = math.sqrt(math.fsum((m - center) ** 2 for m in means) / (BLOCKS - 1) / BLOCKS)
+            above = sum(m > 0 for m in means) >= BLOCKS_ABOVE
+            if above and center > max(GAP_NATS, GAP_SIGMA * error):
+                if self.since is None:
+                    self.since = int(next(s for s, m in self.blocks if m > center / 3))
+                    self.early = means
+                slope = center - math.fsum(self.early) / len(self.early)
+                self.log.hit(
+                    "paired_gap",
+                    step=step,
+                    row=row,
+                    segment=0,
+                    values=center,
+                    onset=self.since,
+                    expected=0.0,
+                    gap_rows=4,
+                    extra={"slope": slope, "mean": center, "error": error},
+                )
+        self.log.close(row=row)
+        if not self.log.is_open("paired_gap"):
+            self.since = None
 
     def state(self) -> dict[str, Any]:
         return {
             "own": _table(self.own),
             "base": _table(self.base),
-            "level": self.level.state(),
             "log": self.log.state(),
             "plain": {name: getattr(self, name) for name in _PLAIN},
         }
@@ -150,17 +150,13 @@ class PairedLoss:
     def load(cls, state: Mapping[str, Any]) -> PairedLoss:
         out = cls()
         out.own, out.base = _untable(state["own"]), _untable(state["base"])
-        out.level.load(state["level"])
         out.log = EpisodeLog.load(state["log"])
         for name in _PLAIN:
             setattr(out, name, state["plain"][name])
         return out
 
 
-_PLAIN = (
-    "base_last", "pairs", "total", "mismatched", "cusum", "since", "since_sum", "since_count", "early_sum",
-    "early_count", "last",
-)  # fmt: skip
+_PLAIN = ("base_last", "pairs", "mismatched", "block", "block_step", "blocks", "since", "early", "last")
 
 
 def _table(rows: Mapping[int, tuple[float, float]]) -> dict[str, Any]:

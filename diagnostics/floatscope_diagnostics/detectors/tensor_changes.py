@@ -9,7 +9,8 @@ healthy runs showed (measured on emulated FP8: 22 runs of 64 to 130 steps, 48 te
 also be unusual for
 this tensor. Levels are frozen while an alarm is open.
 
-Signals: ``amax_jump``, ``amax_zero``, ``clipping``, ``clipping_grad``, ``underflow``, ``headroom_up``, ``sqnr_drop``,
+Signals: ``amax_jump``, ``amax_zero``, ``clipping``, ``clipping_grad``, ``underflow``, ``headroom_up``,
+``sqnr_drop``,
 ``sqnr_drop_all``,
 ``update_jump``, ``update_fall``, ``unchanged``, ``amax_trend``, ``underflow_trend``.
 """
@@ -188,7 +189,10 @@ class TensorChanges:
         clipped = strong | much | lasting
         if not clipped.any():
             return
-        for signal, mine in (("clipping", clipped & ~row.columns.backward), ("clipping_grad", clipped & row.columns.backward)):
+        for signal, mine in (
+            ("clipping", clipped & ~row.columns.backward),
+            ("clipping_grad", clipped & row.columns.backward),
+        ):
             if mine.any():
                 worst = float(np.nanmax(over[mine])) if np.isfinite(over[mine]).any() else 0.0
                 row.log.hit(

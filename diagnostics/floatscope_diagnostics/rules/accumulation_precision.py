@@ -2,16 +2,13 @@
 
 What it checks
     Whether weight gradients vanish in a sum (over micro-batches, ranks or the K dimension) although the
-    gradients that go
-    into it are healthy.
+    gradients that go into it are healthy.
 Why it matters
     A sum in too few bits swamps its small terms: weights learn from the largest micro-batches only, and it
-    gets worse with
-    more micro-batches or ranks, not with time.
+    gets worse with more micro-batches or ranks, not with time.
 How it decides
     The share of exactly zero weight gradients jumps while no grad_output tensor underflows, no scale is wrong
-    and the
-    labels are there; the gradient norm falls.
+    and the labels are there; the gradient norm falls.
 What to do
     Accumulate and reduce in FP32; use split accumulation in the GEMM.
 Source

@@ -2,24 +2,19 @@
 
 What it checks
     Whether the largest value of one layer's activations, or of the weights that make them, grows away from
-    all other
-    layers.
+    all other layers.
 Why it matters
     One channel (often of a SwiGLU) that grows without bound takes the scale of the whole tensor with it: all
-    other
-    channels lose their bits, long before the loss shows it.
+    other channels lose their bits, long before the loss shows it.
 How it decides
     amax of a weight or an input rises step after step, far above its level and against the other layers, and
-    does not
-    come back, while learning rate and optimizer are unchanged. A jump that a delayed scale has to follow is
-    stale scale
-    saturation; growth of all layers at once is training, not a fault.
+    does not come back, while learning rate and optimizer are unchanged. A jump that a delayed scale has to
+    follow is stale scale saturation; growth of all layers at once is training, not a fault.
 What to do
     Clamp or smooth the SwiGLU output, keep this layer's input in BF16, or use a block recipe.
 Source
     Measured: a channel growing by 1.15 a step shows in the weight's amax after 13 steps and in the loss never
-    (0.003).
-    Run without FP8 it looks the same: it is the model, FP8 only suffers first.
+    (0.003). Run without FP8 it looks the same: it is the model, FP8 only suffers first.
 """
 
 from __future__ import annotations

@@ -6,8 +6,7 @@ Why it matters
     The forward itself makes Inf: lowering the loss scale cannot help, it only halves for nothing.
 How it decides
     The amax of an FP16 input or output comes within 7 % of the format's maximum, or non-finite values begin
-    right
-    behind a tensor that was that large. Formats with a scale are excluded: there the scale decides.
+    right behind a tensor that was that large. Formats with a scale are excluded: there the scale decides.
 What to do
     Run the layer in BF16 or FP32, or clamp its output.
 Source

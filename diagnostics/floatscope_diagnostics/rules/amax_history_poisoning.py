@@ -2,24 +2,19 @@
 
 What it checks
     One outlier step after which the scale stays too small, so that ordinary values round to zero until the
-    outlier
-    leaves the amax history.
+    outlier leaves the amax history.
 Why it matters
     Up to all of a tensor is zero for as many steps as the history is long (1,024 by default), and the loss is
-    nearly
-    blind to it: 90 % zeros in all MLP outputs cost 0.001 nats on average.
+    nearly blind to it: 90 % zeros in all MLP outputs cost 0.001 nats on average.
 How it decides
     Order and duration: amax of a tensor spikes for one or two steps and returns; from the next step on the
-    same
-    tensor has many bits of unused range, as the recipe prescribes, and its underflow rises.
+    same tensor has many bits of unused range, as the recipe prescribes, and its underflow rises.
 What to do
     Shorten the history or use most_recent, clip the outlier, or use a recipe without history. Resetting the
-    amax
-    history ends the outage at once.
+    amax history ends the outage at once.
 Source
     Measured: factor 1e4 on all inputs gives 8 to 98 % zeros for exactly 32 steps with a history of 32. E4M3
-    bears a
-    factor of 1e3, E5M2 of 1e7.
+    bears a factor of 1e3, E5M2 of 1e7.
 """
 
 from __future__ import annotations

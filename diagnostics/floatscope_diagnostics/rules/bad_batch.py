@@ -7,8 +7,7 @@ Why it matters
     another fault.
 How it decides
     The loss jumps far above its level for one to a few steps and returns, while no precision signal, no
-    update and no learning
-    rate moved before it.
+    update and no learning rate moved before it.
 What to do
     Look at the batch, filter it, keep gradient clipping on.
 Source

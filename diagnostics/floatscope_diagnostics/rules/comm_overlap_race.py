@@ -5,8 +5,7 @@ What it checks
     finite.
 Why it matters
     A buffer that is read or reused before its collective is done destroys parameters; it comes and goes with
-    overlap flags
-    and the number of GPUs.
+    overlap flags and the number of GPUs.
 How it decides
     The first non-finite value of the run is in a weight, with a finite forward and backward in the step
     before.

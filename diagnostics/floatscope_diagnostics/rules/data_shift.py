@@ -4,12 +4,10 @@ What it checks
     A loss that steps up to a new level and stays, with healthy numerics.
 Why it matters
     A new domain is learned away; corrupted labels cost an offset for good. Neither is a precision fault, and
-    treating it as
-    one wastes the run.
+    treating it as one wastes the run.
 How it decides
     The cumulative sum of the loss above its level passes 12 standard deviations, no tensor, scale, update or
-    learning rate
-    moved before it, and the loss on a fixed held-out batch, where logged, did not step.
+    learning rate moved before it, and the loss on a fixed held-out batch, where logged, did not step.
 What to do
     Mark the boundary in the data, check labels and tokenizer on its far side.
 Source

@@ -7,8 +7,7 @@ Why it matters
     check.
 How it decides
     The loss repeats the same digits for three steps and equals ln(vocabulary), or repeats while the gradient
-    norm is 0 and
-    there are labels.
+    norm is 0 and there are labels.
 What to do
     Look at the output layer: an unloaded or zeroed head, a wrong tie of embeddings, a mask that removes
     everything.

@@ -2,22 +2,18 @@
 
 What it checks
     Whether the gradients that enter one attention layer's query-key-value projection spread over more and
-    more orders of
-    magnitude.
+    more orders of magnitude.
 Why it matters
     Attention logits that grow turn the softmax into a hard choice: most of its gradient becomes tiny, a few
-    entries
-    large. The loss shows it late and then explodes.
+    entries large. The loss shows it late and then explodes.
 How it decides
     The underflow of grad_output of a single attention projection creeps up step after step while its scale
-    and headroom
-    are right and no other layer follows.
+    and headroom are right and no other layer follows.
 What to do
     Normalise queries and keys, clip the query-key weights, or cap the logits.
 Source
     Measured: logits of one layer growing by 1.06 a step show in the underflow of its qkv gradient after 16
-    steps, in the
-    loss not at all within 52.
+    steps, in the loss not at all within 52.
 """
 
 from __future__ import annotations

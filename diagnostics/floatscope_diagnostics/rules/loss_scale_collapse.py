@@ -4,12 +4,11 @@ What it checks
     Whether FP16 dynamic loss scaling keeps halving and does not recover.
 Why it matters
     Every halving is a skipped step, and at a tiny scale gradients flush to zero. Below 1 it is not a range
-    problem any more:
-    there is Inf or NaN in every backward.
+    problem any more: there is Inf or NaN in every backward.
 How it decides
     Five halvings without a single growth in between, after the scale had settled, or a scale below 1. The
-    search at the start
-    of a run (2^32 or 2^16 downwards) and now and then a halving are normal and only noted.
+    search at the start of a run (2^32 or 2^16 downwards) and now and then a halving are normal and only
+    noted.
 What to do
     Roll back to before the first of these halvings, lower the learning rate or clip, or use BF16. Do not
     lower the floor.

@@ -8,8 +8,8 @@ Why it matters
     BF16.
 How it decides
     Order: learning rate or update first, loss one step later, FP8 statistics last. Without a jump of the
-    rate, a loss that
-    climbs for long together with the gradients while no tensor was clipped or flushed before it.
+    rate, a loss that climbs for long together with the gradients while no tensor was clipped or flushed
+    before it.
 What to do
     Lower the rate or warm up longer, clip, restart before the climb.
 Source

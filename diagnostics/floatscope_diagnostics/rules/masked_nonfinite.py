@@ -5,13 +5,11 @@ What it checks
     a word.
 Why it matters
     Something (nan_to_num, a saturating cast, a skip) turns the value into 0 or the format's maximum: the run
-    goes on, learns
-    wrong, and every NaN check on the loss is green. An Inf also freezes the FP8 scale for a whole amax
-    history.
+    goes on, learns wrong, and every NaN check on the loss is green. An Inf also freezes the FP8 scale for a
+    whole amax history.
 How it decides
     Counts of non-finite values before the cast are above 0 while loss and gradient norm are finite in the
-    same and the next
-    step. No threshold.
+    same and the next step. No threshold.
 What to do
     Remove the masking and find the operation that makes the value.
 Source

@@ -5,13 +5,11 @@ What it checks
     once.
 Why it matters
     After a resume or a conversion, master weights that are not those of the model overwrite it in the first
-    update; the model
-    falls back by everything learned in between.
+    update; the model falls back by everything learned in between.
 How it decides
     A single step whose update norm jumps out of its level by more than 2.5 times and moves the parameter
-    norm, with a normal
-    gradient and an unchanged learning rate; the next updates have their usual size, and the loss jumps one
-    step later.
+    norm, with a normal gradient and an unchanged learning rate; the next updates have their usual size, and
+    the loss jumps one step later.
 What to do
     Load master weights and model from the same checkpoint, or rebuild the masters from the model before the
     first step.

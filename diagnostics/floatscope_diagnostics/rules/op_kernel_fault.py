@@ -7,10 +7,8 @@ Why it matters
     after it is lost.
 How it decides
     In the backward: the gradient of one weight is not finite while all activations, all gradients that enter
-    it and all
-    scales are clean; the first in backward order is named. In the forward: the first bad tensor lies inside
-    the network,
-    nothing before it was bad, clipped or wrongly scaled.
+    it and all scales are clean; the first in backward order is named. In the forward: the first bad tensor
+    lies inside the network, nothing before it was bad, clipped or wrongly scaled.
 What to do
     Run that one operation in BF16 or with another backend, and report the shape; block the checkpoint written
     after it.

@@ -2,24 +2,19 @@
 
 What it checks
     Whether updates change size although the learning rate did not: moments lost, flushed to zero, stale, or
-    an epsilon that
-    swallows the gradient.
+    an epsilon that swallows the gradient.
 Why it matters
     A second moment of 0 makes updates thousands of times too long: the loss reaches 1e8 without a single NaN.
-    Updates that
-    are too short waste the budget silently.
+    Updates that are too short waste the budget silently.
 How it decides
     The update norm, or update_ratio of nearly all weights, leaves its level by more than 2.5 times while the
-    learning rate
-    stays, gradients were normal before it, and the loss follows one step later. One single long step right
-    after a resume is
-    a master weight fault instead.
+    learning rate stays, gradients were normal before it, and the loss follows one step later. One single long
+    step right after a resume is a master weight fault instead.
 What to do
     Restore both moments at a resume; keep the second moment in BF16 or FP32; epsilon 1e-8 or less.
 Source
     Measured: second moment in E4M3, even with a scale per tensor, makes updates 5,000 times larger and costs
-    182 nats; E5M2
-    or BF16 cost nothing. Moments lost at a resume: updates 2.4 times larger.
+    182 nats; E5M2 or BF16 cost nothing. Moments lost at a resume: updates 2.4 times larger.
 """
 
 from __future__ import annotations

@@ -6,8 +6,7 @@ Why it matters
     The model memorises: repeated data, or too many epochs. It is no numerical fault.
 How it decides
     The held-out loss has climbed above its lowest level for several evaluations in a row while the training
-    loss is below its
-    level of that time.
+    loss is below its level of that time.
 What to do
     Stop at the best held-out loss, check for repeated batches, more data or regularisation.
 Source

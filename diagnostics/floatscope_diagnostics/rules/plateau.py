@@ -6,8 +6,7 @@ Why it matters
     The run burns compute and learns nothing, with perfect numerics.
 How it decides
     The learning rate drops to exactly 0 after a working phase; updates are 0 and all weights stay. A run that
-    ends its
-    schedule and stops within a few steps is not reported.
+    ends its schedule and stops within a few steps is not reported.
 What to do
     Check the schedule's length against the run's.
 Source

@@ -4,19 +4,17 @@ What it checks
     Whether ranks that held the same weights no longer do.
 Why it matters
     Each rank trains another model from then on: nothing is NaN, the loss of one rank looks healthy, and the
-    checkpoint holds
-    one of them. The causes are silent data corruption, a missing reduction or a faulty card.
+    checkpoint holds one of them. The causes are silent data corruption, a missing reduction or a faulty card.
 How it decides
     Weight amax, update size or parameter norm were equal on all ranks for at least eight steps and differ for
-    two in a row. No
-    threshold beyond the printed digits. Tensors that never were equal (sharded ones) are not compared.
+    two in a row. No threshold beyond the printed digits. Tensors that never were equal (sharded ones) are not
+    compared.
 What to do
     Find the rank that left the others, run diagnostics on its card, restore all ranks from the last clean
     checkpoint.
 Source
     Megatron-LM's rerun_state_machine.py follows the same logic. Measured: noise on one rank's gradients shows
-    in no global
-    number.
+    in no global number.
 """
 
 from __future__ import annotations

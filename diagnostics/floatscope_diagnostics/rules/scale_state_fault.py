@@ -2,31 +2,23 @@
 
 What it checks
     Whether the stored scale is the one the recipe implies: finite, not reset at a resume, updated at every
-    step, made
-    from the whole tensor; and whether the quantised copy of a weight is fresh.
+    step, made from the whole tensor; and whether the quantised copy of a weight is fresh.
 Why it matters
     A wrong scale clips or flushes a tensor for as long as it lasts, and the loss often shows nothing for
-    thousands of
-    steps.
+    thousands of steps.
 How it decides
     The shadow scale is recomputed from the logged amaxes with the declared recipe; a deviation for two
-    updates is a
-    violation, no statistics involved. Kinds: nonfinite_scale (NaN, Inf, 0), degenerate_amax (the same right
-    after an
-    amax of 0), lost_at_resume (nearly all scales are exactly 1 at once), frozen (it did not move when it
-    should),
-    reduction_group (it moved away and is too high by a constant factor, or clips under current scaling),
-    recompute
-    (it follows half the declared history), stale_fp8_copy (a weight loses precision while its scale is
-    right).
+    updates is a violation, no statistics involved. Kinds: nonfinite_scale (NaN, Inf, 0), degenerate_amax (the
+    same right after an amax of 0), lost_at_resume (nearly all scales are exactly 1 at once), frozen (it did
+    not move when it should), reduction_group (it moved away and is too high by a constant factor, or clips
+    under current scaling), recompute (it follows half the declared history), stale_fp8_copy (a weight loses
+    precision while its scale is right).
 What to do
     Restore the FP8 state with the checkpoint, or recalibrate; fix the amax reduction group; or use a recipe
-    without
-    state.
+    without state.
 Source
-    Transformer Engine common/recipe/delayed_scaling.cu; public reports TE#982, TE#2044, TE#1190,
-    Megatron-LM#442,
-    torchtitan#3109.
+    Transformer Engine common/recipe/delayed_scaling.cu; public reports TE#982, TE#2044, TE#1190, Megatron-
+    LM#442, torchtitan#3109.
 """
 
 from __future__ import annotations

@@ -4,12 +4,10 @@ What it checks
     Steps that take much longer than usual while all numbers are healthy.
 Why it matters
     A throttled card or a waiting loader costs as much as a fault, and GPU utilisation hides it: it counts
-    time in which any
-    kernel ran.
+    time in which any kernel ran.
 How it decides
     Step time stays above 1.7 times its level for three steps. The data loader's wait and the card's throttle
-    reasons tell
-    where the time goes.
+    reasons tell where the time goes.
 What to do
     Data: faster loader or more workers. Card: cooling, power cap, clocks, ECC; drain the node.
 Source

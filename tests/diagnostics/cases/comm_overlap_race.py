@@ -20,6 +20,11 @@ def weight_first(step: int, tensors: Tensors, scalars: dict[str, float]) -> None
 
 TWO = Run(after=weight_first, extra_run={"ranks": 2})
 CASES = [
-    Case("a parameter is NaN first", TWO.info(), TWO.rows(), (Want("comm_overlap_race", (FAULT, FAULT), None, WEIGHT),)),
+    Case(
+        "a parameter is NaN first",
+        TWO.info(),
+        TWO.rows(),
+        (Want("comm_overlap_race", (FAULT, FAULT), None, WEIGHT),),
+    ),
     Case("healthy", Run(seed=13).info(), Run(seed=13).rows()),
 ]

@@ -19,6 +19,7 @@ def always_much(step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
         stats["underflow_pct"] = 30.0 + step % 5
 
 
+CURRENT = Run(recipe="fp8_current_scaling")
 INFO, ROWS = fp16_run(change=tiny_loss_scale)
 MUCH_INFO, MUCH = fp16_run(change=always_much)
 
@@ -26,5 +27,5 @@ CASES = [
     Case("gradients of all layers flush", INFO, ROWS,
          (Want("gradient_underflow", (FAULT, FAULT), None, "blocks.1.mlp.fc2/grad_output"),)),
     Case("a third lost at every step is this run's normal", MUCH_INFO, MUCH),
-    Case("current scaling", Run(recipe="fp8_current_scaling").info(), Run(recipe="fp8_current_scaling").rows()),
+    Case("current scaling", CURRENT.info(), CURRENT.rows()),
 ]  # fmt: skip

@@ -37,8 +37,12 @@ NAN = Run(after=nan_from_the_embedding)
 EMPTY = Run(after=no_labels)
 IDS = Run(after=bad_ids)
 CRASHED = Run(extra_run={"status": "crashed", "reason": "IndexError: index out of range in self"})
-ASSERTED = Run(extra_run={"status": "failed", "reason": "RuntimeError: CUDA error: device-side assert triggered"})
-OUT_OF_MEMORY = Run(extra_run={"status": "crashed", "reason": "torch.cuda.OutOfMemoryError: CUDA out of memory"})
+ASSERTED = Run(
+    extra_run={"status": "failed", "reason": "RuntimeError: CUDA error: device-side assert triggered"}
+)
+OUT_OF_MEMORY = Run(
+    extra_run={"status": "crashed", "reason": "torch.cuda.OutOfMemoryError: CUDA out of memory"}
+)
 FINE = Run(after=good_ids)
 
 CASES = [
@@ -48,10 +52,30 @@ CASES = [
         NAN.rows(),
         (Want("invalid_input", (FAULT, FAULT), "nonfinite_values", "tok_emb/output"),),
     ),
-    Case("a batch without labels", EMPTY.info(), EMPTY.rows(), (Want("invalid_input", (FAULT, FAULT), "empty_targets"),)),
-    Case("an id above the vocabulary", IDS.info(), IDS.rows(), (Want("invalid_input", (FAULT, FAULT), "id_out_of_range"),)),
-    Case("a crash by index error", CRASHED.info(), CRASHED.rows(), (Want("invalid_input", (160, 160), "id_out_of_range"),)),
-    Case("a device-side assert", ASSERTED.info(), ASSERTED.rows(), (Want("invalid_input", (160, 160), "id_out_of_range"),)),
+    Case(
+        "a batch without labels",
+        EMPTY.info(),
+        EMPTY.rows(),
+        (Want("invalid_input", (FAULT, FAULT), "empty_targets"),),
+    ),
+    Case(
+        "an id above the vocabulary",
+        IDS.info(),
+        IDS.rows(),
+        (Want("invalid_input", (FAULT, FAULT), "id_out_of_range"),),
+    ),
+    Case(
+        "a crash by index error",
+        CRASHED.info(),
+        CRASHED.rows(),
+        (Want("invalid_input", (160, 160), "id_out_of_range"),),
+    ),
+    Case(
+        "a device-side assert",
+        ASSERTED.info(),
+        ASSERTED.rows(),
+        (Want("invalid_input", (160, 160), "id_out_of_range"),),
+    ),
     Case("a crash for lack of memory says nothing about ids", OUT_OF_MEMORY.info(), OUT_OF_MEMORY.rows()),
     Case("ids up to the last of the vocabulary", FINE.info(), FINE.rows()),
 ]

@@ -9,7 +9,8 @@ BEHIND = "blocks.1.attn.qkv/input"
 
 
 def bad_wgrad(step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
-    """One weight gradient is NaN; clipping by the global norm spreads it to every update, the next step is lost."""
+    """One weight gradient is NaN; clipping by the global norm spreads it to every update, the next step is
+    lost."""
     if step < FAULT:
         return
     scalars["grad_norm"] = scalars["update_norm"] = float("nan")
@@ -29,8 +30,10 @@ def bad_forward(step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
         tensors[BEHIND]["nan_count"] = 5.0
 
 
+WGRAD = Run(after=bad_wgrad)
+
 CASES = [
-    Case("one weight gradient is NaN with a clean forward", Run(after=bad_wgrad).info(), Run(after=bad_wgrad).rows(),
+    Case("one weight gradient is NaN with a clean forward", WGRAD.info(), WGRAD.rows(),
          (Want("op_kernel_fault", (FAULT, FAULT), None, WEIGHT),)),
     Case("NaN begins inside the network", Run(after=bad_forward).info(), Run(after=bad_forward).rows(),
          (Want("op_kernel_fault", (FAULT, FAULT), None, BEHIND),)),

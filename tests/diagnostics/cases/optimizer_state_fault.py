@@ -32,8 +32,10 @@ def decay(step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
         stats["update_ratio"] *= share
 
 
+LONG = Run(after=second_moment_lost)
+
 CASES = [
-    Case("updates 60 times too long", Run(after=second_moment_lost).info(), Run(after=second_moment_lost).rows(),
+    Case("updates 60 times too long", LONG.info(), LONG.rows(),
          (Want("optimizer_state_fault", (FAULT, FAULT)),)),
     Case("updates 16 times too short", Run(after=epsilon).info(), Run(after=epsilon).rows(),
          (Want("optimizer_state_fault", (FAULT, FAULT)),)),

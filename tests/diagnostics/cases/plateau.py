@@ -19,6 +19,11 @@ def ends_at_zero(step: int, tensors: Tensors, scalars: dict[str, float]) -> None
 
 
 CASES = [
-    Case("the rate is 0", Run(after=rate_zero).info(), Run(after=rate_zero).rows(), (Want("plateau", (FAULT, FAULT)),)),
+    Case(
+        "the rate is 0",
+        Run(after=rate_zero).info(),
+        Run(after=rate_zero).rows(),
+        (Want("plateau", (FAULT, FAULT)),),
+    ),
     Case("a schedule whose last step is 0", Run(after=ends_at_zero).info(), Run(after=ends_at_zero).rows()),
 ]

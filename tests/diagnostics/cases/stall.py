@@ -19,6 +19,13 @@ def busy_machine(step: int, tensors: Tensors, scalars: dict[str, float]) -> None
 
 
 CASES = [
-    Case("the card throttles", Run(after=throttled).info(), Run(after=throttled).rows(), (Want("stall", (FAULT, FAULT)),)),
-    Case("a shared machine is slow for a while", Run(after=busy_machine).info(), Run(after=busy_machine).rows()),
+    Case(
+        "the card throttles",
+        Run(after=throttled).info(),
+        Run(after=throttled).rows(),
+        (Want("stall", (FAULT, FAULT)),),
+    ),
+    Case(
+        "a shared machine is slow for a while", Run(after=busy_machine).info(), Run(after=busy_machine).rows()
+    ),
 ]
