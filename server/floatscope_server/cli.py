@@ -13,21 +13,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import uvicorn
 from sqlalchemy.exc import SQLAlchemyError
 
 from floatscope_server import migrate
 from floatscope_server.access import FirstToken, first_token
 from floatscope_server.app import create_app
 from floatscope_server.database import Database
-from floatscope_server.events import Events
 from floatscope_server.migrate import SchemaError
 from floatscope_server.notify.environment import check_environment_url
 from floatscope_server.notify.webhook import WebhookRefused
+from floatscope_server.serving import GracefulServer
 from floatscope_server.settings import DEFAULT_PORT, Settings, SettingsError, load
 
 EXIT_USAGE = 2
-SHUTDOWN_S = 10  # requests under way get this long
 BACKLOG = 2048
 
 _EXAMPLES = """examples:
@@ -44,18 +42,6 @@ class CannotStart(Exception):
     """Something outside the program is in the way; the message says what and what to do."""
 
 
-class _Server(uvicorn.Server):
-    """Ends live event streams before it waits for requests to end; they would never end by themselves."""
-
-    def __init__(self, config: uvicorn.Config, events: Events) -> None:
-        super().__init__(config)
-        self._events = events
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._events.close()
-        await super().shutdown(sockets)
-
-
 def main(argv: Sequence[str]) -> int:
     """Runs the server until it is told to stop. Returns 0, or 2 if it cannot start as asked."""
     args = _parser().parse_args(list(argv))
@@ -69,6 +55,7 @@ def main(argv: Sequence[str]) -> int:
 
 def serve(settings: Settings) -> int:
     """Opens everything, says where it is, and serves. Raises CannotStart and what its parts raise."""
+    os.umask(0o077)  # stored names, texts and webhook addresses are nobody else's business
     logging.basicConfig(
         level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
@@ -83,18 +70,10 @@ def serve(settings: Settings) -> int:
         has_token = settings.token is not None
         first = first_token(database, data_dir=settings.data_dir, from_environment=has_token, now=time.time())
         app = create_app(settings, database=database)
-        config = uvicorn.Config(
-            app,
-            log_config=None,
-            access_log=False,  # addresses may hold a token
-            server_header=False,
-            timeout_graceful_shutdown=SHUTDOWN_S,
-            lifespan="on",
-        )
         _greet(settings, first)
         # After it has stopped, uvicorn raises the signal again; stopping when asked to is a success.
         signal.signal(signal.SIGTERM, lambda _number, _frame: None)
-        _Server(config, app.state.services.events).run(sockets=[listener])
+        GracefulServer(app).run(sockets=[listener])
     return 0
 
 

@@ -31,6 +31,7 @@ LIVE_ENGINES = 128  # engines kept in memory; one that is pushed out is restored
 FAILURES_BEFORE_OFF = (
     5  # after that many batches that the engine failed on, it is left alone until the next start
 )
+ERROR_CHARS = 1000
 OFF = "; diagnosis of this run is off until the server starts again"
 
 _log = logging.getLogger(__name__)
@@ -173,7 +174,7 @@ class Diagnosis:
             self.forget(run.id)
             self._failures[run.id] = self._failures.get(run.id, 0) + 1
             _log.exception("diagnosis of run %s failed; its batches are stored all the same", run.run_id)
-            return Judgement(None, judged=False, error=f"{type(error).__name__}: {error}"[:1000])
+            return Judgement(None, judged=False, error=describe(error))
 
     def _ready(self, c: Connection, run: RunRecord) -> _Live:
         """The run's engine as it stands after all that is stored."""
@@ -239,6 +240,12 @@ class Diagnosis:
         data_id = np.where(has_ids, ids, np.nan)[present] if has_ids.any() else None
         if present.any():
             live.engine.feed_baseline(batch.step[present], loss[present], data_id)
+
+
+def describe(error: Exception) -> str:
+    """One line about a fault, in plain ASCII, since its text may hold anything."""
+    text = f"{type(error).__name__}: {error}"[:ERROR_CHARS]
+    return text.encode("ascii", "backslashreplace").decode().replace("\x00", "")
 
 
 def _on_server(body: dict[str, Any]) -> dict[str, Any]:

@@ -4,20 +4,24 @@ transaction.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection
+from sqlalchemy.exc import SQLAlchemyError
 
 from floatscope_server import alerting
 from floatscope_server.alerting import Change
-from floatscope_server.diagnosis import Judgement
+from floatscope_server.diagnosis import Judgement, describe
 from floatscope_server.events import Events
 from floatscope_server.notify.messages import Messages
 from floatscope_server.store import alerts, batches, channels, outbox, runs, verdicts
 from floatscope_server.store.alerts import AlertEvent
 from floatscope_server.store.runs import RunRecord
+
+_log = logging.getLogger(__name__)
 
 SEVERITY_ORDER = ("info", "warning", "critical")
 
@@ -46,22 +50,32 @@ class Outcome:
             values["diagnosis_error"] = judgement.error
         if judgement.baseline_arrivals is not None:
             values["baseline_arrivals"] = judgement.baseline_arrivals
-        body = judgement.verdict
-        if body is None:
-            runs.change(c, run.id, values)
-            return News()
+        news = News()
+        if judgement.verdict is not None:
+            try:
+                with c.begin_nested():
+                    news = self._verdict(c, run, judgement.verdict, now)
+                    if judgement.saved is not None:
+                        verdicts.save_engine(c, run.id, judgement.saved)
+            except SQLAlchemyError:
+                raise
+            except Exception as error:  # a verdict that cannot be stored or told must not cost the batch
+                _log.exception("the verdict of run %s could not be stored", run.run_id)
+                values["diagnosis_error"] = describe(error)
+        runs.change(c, run.id, values)
+        return news
+
+    def _verdict(self, c: Connection, run: RunRecord, body: Mapping[str, Any], now: float) -> News:
         findings: Sequence[Mapping[str, Any]] = body.get("findings", [])
         worst = worst_finding(findings)
-        values |= {
+        headline = {
             "health": body["status"],
             "summary": body["summary"],
             "cause": None if worst is None else worst.get("cause"),
             "onset_step": None if worst is None else worst.get("onset_step"),
         }
-        runs.change(c, run.id, values)
+        runs.change(c, run.id, headline)
         verdicts.save(c, run.id, body, now=now)
-        if judgement.saved is not None:
-            verdicts.save_engine(c, run.id, judgement.saved)
         changes = alerting.apply(c, run=run.id, run_id=run.run_id, findings=findings, now=now)
         sent = self._enqueue(c, run, changes, now) if changes else 0
         return News(body["status"], len(findings), sent)

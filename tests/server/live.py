@@ -18,10 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import uvicorn
-
 from floatscope_server.app import create_app
-from floatscope_server.cli import _Server
+from floatscope_server.serving import GracefulServer
 from floatscope_server.settings import Settings
 
 TOKEN = "token-for-tests-0123456789"
@@ -112,9 +110,7 @@ class Client:
 @contextmanager
 def in_process(settings: Settings, **parts: Any) -> Iterator[Client]:
     """A server in a thread of this process; ``parts`` go to ``create_app``."""
-    app = create_app(settings, **parts)
-    config = uvicorn.Config(app, log_config=None, lifespan="on", timeout_graceful_shutdown=5)
-    server = _Server(config, app.state.services.events)
+    server = GracefulServer(create_app(settings, **parts))
     listener = socket.create_server(("127.0.0.1", 0))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()

@@ -45,7 +45,7 @@ def cluster() -> Iterator[str]:
     try:
         _run([found / "initdb", "-D", folder / "data", "-U", "floatscope", "-A", "trust", "-E", "UTF8"], user)
         options = f"-p {port} -c listen_addresses=127.0.0.1 -c fsync=off -c unix_socket_directories={folder}"
-        command = [found / "postgres", "-D", folder / "data", *options.split()]
+        command: list[str | Path] = [found / "postgres", "-D", folder / "data", *options.split()]
         with (folder / "log").open("wb") as log:
             server = subprocess.Popen(command, stdout=log, stderr=log, user=user, cwd=folder)
         try:

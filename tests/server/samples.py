@@ -131,13 +131,13 @@ def finding(**changes: Any) -> dict[str, Any]:
 
 
 def verdict(findings: Sequence[Mapping[str, Any]], *, last_step: int | None = None) -> dict[str, Any]:
-    standing = [f["severity"] for f in findings if f["state"] not in ("recovered", "replaced")]
+    standing = [f.get("severity") for f in findings if f.get("state") not in ("recovered", "replaced")]
     status = next((s for s in ("critical", "warning") if s in standing), "watch" if standing else "healthy")
     return {
         "schema": "floatscope.verdict/1",
         "source": {"path": None, "format": "floatscope", "runs": 1, "last_step": last_step, "notes": []},
         "status": status,
-        "summary": findings[0]["summary"] if findings else "No fault found.",
+        "summary": str(findings[0].get("summary")) if findings else "No fault found.",
         "last_clean_step": None,
         "findings": [dict(f) for f in findings],
         "not_checked": [],

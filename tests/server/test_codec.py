@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from floatscope_server.codec import expand, pack, squeeze, unpack
 
@@ -12,7 +15,7 @@ def test_every_bit_comes_back_also_of_strange_nans() -> None:
     payloads = np.array([0x7FC00000, 0x7FC01234, 0xFFC00001, 0x7F800000, 0x80000000], np.uint32).view(
         np.float32
     )
-    arrays = [
+    arrays: list[NDArray[Any]] = [
         np.tile(payloads, (300, 1)),
         np.linspace(-1, 1, 999),
         np.arange(-5, 5, dtype=np.int64),

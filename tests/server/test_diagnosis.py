@@ -13,13 +13,19 @@ from floatscope.protocol.batch import Batch, Float64, Int64
 from floatscope.protocol.json_rows import batch_from_rows
 from floatscope.protocol.runinfo import RunInfo
 from floatscope_diagnostics.engine import Engine
-from floatscope_server import diagnosis
+from floatscope_server import background, diagnosis
 from floatscope_server.app import create_app
 from floatscope_server.services import Services
 from floatscope_server.settings import Settings
 from floatscope_server.store import runs, verdicts
 from tests.server.live import wait_for
 from tests.server.samples import Scripted, ScriptedEngine, body, faulty_run, finding, ingest, rows, send
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Baselines are looked at without waiting for more of them."""
+    monkeypatch.setattr(background, "GATHER_S", 0.02)
 
 
 def services_of(settings: Settings, **parts: Any) -> Services:
@@ -257,3 +263,28 @@ def test_settings_ask_for_a_closer_look_while_a_finding_is_fresh(serve: Any) -> 
     assert client.put("r", 0, body(rows(0, 4))).json["settings"] == {}
     assert client.put("r", 1, body(rows(4, 4))).json["settings"] == {"stats_every": 1, "until_step": 206}
     assert client.put("r", 2, body(rows(500, 4))).json["settings"] == {}
+
+
+@pytest.mark.parametrize(
+    ("odd", "error"),
+    [
+        ({"severity": "critical", "state": "raised"}, "KeyError: 'id'"),
+        (finding(severity="terrible"), "ValueError"),
+        (finding(evidence=[object()]), "TypeError: Object of type object"),
+        (finding(cause="\ud800"), "UnicodeEncodeError"),
+    ],
+)
+def test_a_verdict_that_cannot_be_stored_or_told_costs_no_batch(
+    settings: Settings, odd: dict[str, Any], error: str
+) -> None:
+    def script(last: int | None) -> list[dict[str, Any]]:
+        return [] if last is None else [odd]
+
+    services = services_of(settings, engines=Scripted(script))
+    services.lifecycle.open("r", RunInfo(name="r"))
+    for seq in range(3):
+        ingest(services, "r", seq, body(rows(seq * 4, 4)))
+    run = run_of(services)
+    assert run.arrivals == 3
+    assert (run.diagnosis_error or "").startswith(error)
+    assert run.health == "healthy"

@@ -81,9 +81,9 @@ def post(target: Target, body: Mapping[str, Any], *, timeout: float = TIMEOUT_S)
         payload = json.dumps(body, ensure_ascii=False).encode()
         headers = {"Content-Type": "application/json; charset=utf-8", "User-Agent": "floatscope"}
         connection.request("POST", target.path, body=payload, headers=headers)
-        answer = connection.getresponse()
-        text = answer.read(MAX_ANSWER_BYTES).decode("utf-8", "replace")
-        status, retry_after = answer.status, answer.getheader("Retry-After")
+        with connection.getresponse() as answer:
+            text = answer.read(MAX_ANSWER_BYTES).decode("utf-8", "replace")
+            status, retry_after = answer.status, answer.getheader("Retry-After")
     except (OSError, http.client.HTTPException) as error:
         raise WebhookFailed(f"{target.host} does not answer: {type(error).__name__}: {error}") from error
     finally:

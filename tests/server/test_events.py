@@ -1,0 +1,144 @@
+"""Live events: in order, resumable, bounded for slow readers, and they end when the server stops."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from floatscope_server import events as live
+from floatscope_server.events import Events
+from tests.server.live import TOKEN, Client, in_own_process
+from tests.server.samples import Scripted, body, finding, rows
+
+
+class Stream:
+    """A browser's EventSource."""
+
+    def __init__(self, client: Client, query: str = "", last_id: int | None = None) -> None:
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        if last_id is not None:
+            headers["Last-Event-ID"] = str(last_id)
+        self.connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=10)
+        self.connection.request("GET", f"/api/v1/events{query}", headers=headers)
+        self.answer = self.connection.getresponse()
+        assert self.answer.status == 200
+        assert self.answer.getheader("content-type") == "text/event-stream; charset=utf-8"
+
+    def next(self) -> tuple[int, str, dict[str, Any]]:
+        """The next event: id, kind, data."""
+        fields: dict[str, str] = {}
+        while True:
+            line = self.answer.readline().decode().rstrip("\n")
+            if line.startswith(":") or line.startswith("retry"):
+                continue
+            if line:
+                name, _, value = line.partition(": ")
+                fields[name] = value
+            elif "data" in fields:
+                return int(fields["id"]), fields["event"], json.loads(fields["data"])
+
+    def close(self) -> None:
+        self.answer.close()
+        self.connection.close()
+
+
+def until(stream: Stream, kind: str) -> tuple[int, dict[str, Any]]:
+    for _ in range(50):
+        number, found, data = stream.next()
+        if found == kind:
+            return number, data
+    raise AssertionError(f"no {kind}")
+
+
+def test_a_batch_is_told_and_a_reader_that_comes_back_misses_nothing(serve: Any) -> None:
+    client = serve(engines=Scripted(lambda last: [] if last is None else [finding()]))
+    client.open_run("r")
+    stream = Stream(client, "?run=r")
+    client.put("r", 0, body(rows(0, 3)))
+    first, tick = until(stream, "tick")
+    assert (tick["run"], tick["rank"], tick["step"]) == ("r", 0, 2)
+    number, verdict = until(stream, "verdict")
+    assert verdict == {"run": "r", "status": "critical", "findings": 1}
+    assert number > first
+    stream.close()
+    client.put("r", 1, body(rows(3, 3)))
+    client.call("POST", "/api/v1/runs/r/finish", {"status": "finished"})
+    again = Stream(client, "?run=r", last_id=number)
+    later, tick = until(again, "tick")
+    assert later > number
+    assert tick["step"] == 5
+    assert until(again, "run")[1] == {"run": "r", "status": "finished"}
+    again.close()
+
+
+def test_only_the_run_that_was_asked_for(client: Client) -> None:
+    client.open_run("mine")
+    client.open_run("other")
+    stream = Stream(client, "?run=mine")
+    client.put("other", 0, body(rows(0, 1)))
+    client.put("mine", 0, body(rows(0, 1)))
+    assert until(stream, "tick")[1]["run"] == "mine"
+    stream.close()
+
+
+def test_an_odd_last_event_id_counts_as_none(client: Client) -> None:
+    for odd in ("x", "-1", "9" * 50, "\u0661"):
+        connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=10)
+        headers = {"Authorization": f"Bearer {TOKEN}", "Last-Event-ID": odd.encode().decode("latin-1")}
+        connection.request("GET", "/api/v1/events", headers=headers)
+        assert connection.getresponse().status == 200
+        connection.close()
+
+
+def test_a_slow_reader_gets_the_latest_and_costs_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "FLUSH_S", 0.0)
+
+    async def scene() -> list[str]:
+        hub = Events()
+        hub.attach(asyncio.get_running_loop())
+        reader = hub.read(run=None, last_id=None)
+        await anext(reader)
+        for step in range(10_000):
+            hub.publish("tick", run="r", rank=0, step=step)
+        hub.publish("verdict", run="r", status="healthy", findings=0)
+        await asyncio.sleep(0.05)
+        text = await anext(reader)
+        hub.close()
+        assert [rest async for rest in reader] == []
+        return text.split("\n\n")[:-1]
+
+    tick, verdict = asyncio.run(scene())
+    assert '"step":9999' in tick
+    assert "event: verdict" in verdict
+
+
+def test_ids_ascend_across_restarts() -> None:
+    before = Events()._next_id
+    time.sleep(0.001)
+    assert Events()._next_id > before
+
+
+@pytest.mark.timeout(60)
+def test_streams_end_when_the_server_is_told_to_stop(tmp_path: Path) -> None:
+    with in_own_process(tmp_path / "data") as process:
+        client = process.start()
+        streams = [Stream(client) for _ in range(3)]
+        ended: list[bytes] = []
+        threads = [threading.Thread(target=lambda s=s: ended.append(s.answer.read())) for s in streams]
+        for thread in threads:
+            thread.start()
+        start = time.monotonic()
+        assert process.stop() == 0
+        assert time.monotonic() - start < 5
+        for thread in threads:
+            thread.join(5)
+        assert len(ended) == 3
+        for stream in streams:
+            stream.close()

@@ -1,0 +1,132 @@
+"""Pages and static files: HTML for any run, errors for people, compression and caching."""
+
+from __future__ import annotations
+
+import gzip
+import http.client
+from typing import Any
+
+import pytest
+
+from floatscope_dashboards import assets
+from floatscope_server.page_views import number_words, recipe_words
+from tests.server.live import Client
+from tests.server.samples import body, faulty_run, rows, send
+
+HTML = {"Accept": "text/html,application/xhtml+xml"}
+
+
+def page(client: Client, path: str) -> str:
+    answer = client.call("GET", path, headers=HTML)
+    assert answer.status == 200, answer.text[:500]
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    return answer.text
+
+
+def test_overview_and_run_page_from_the_first_moment_on(client: Client) -> None:
+    assert "<html" in page(client, "/")
+    client.open_run("r", name="first run")
+    assert "first run" in page(client, "/")
+    assert "first run" in page(client, "/runs/r")
+    client.put("r", 0, body(rows(0, 6)))
+    assert "first run" in page(client, "/runs/r?at=3")
+
+
+def test_a_faulty_run_shows_its_finding(client: Client) -> None:
+    described, steps = faulty_run(96, fault_at=64)
+    client.open_run("bad", **described, project="p")
+    send(client, "bad", steps, size=16)
+    found = client.get("/api/v1/runs/bad/verdict").json["findings"]
+    assert found
+    html = page(client, "/runs/bad")
+    assert found[0]["tensor"].split("/")[0].split(".")[-1] in html
+    assert "FP8 delayed scaling" in html
+    assert "faulty" in page(client, "/?project=p")
+    assert "faulty" not in page(client, "/?project=other")
+
+
+@pytest.mark.parametrize("loss", ["NaN", "Infinity", "-Infinity", 1e300, 0])
+def test_pages_of_runs_with_strange_losses(client: Client, loss: object) -> None:
+    client.open_run("r")
+    client.put("r", 0, {"steps": [{"step": 0, "loss": loss}, {"step": 1}, {"step": 2, "loss": loss}]})
+    page(client, "/")
+    page(client, "/runs/r")
+
+
+def test_what_is_not_there_is_said_in_a_page_for_people(client: Client) -> None:
+    for path in ("/runs/none", "/nothing", "/runs/r/x"):
+        answer = client.call("GET", path, headers=HTML)
+        assert answer.status == 404
+        assert answer.headers["content-type"].startswith("text/html")
+        assert "<html" in answer.text
+    machine = client.get("/api/v1/nothing")
+    assert (machine.status, machine.headers["content-type"]) == (404, "application/problem+json")
+    wrong = client.call("POST", "/api/v1/alerts", {})
+    assert (wrong.status, wrong.json["title"]) == (405, "Method Not Allowed")
+    bad = client.call("GET", "/runs/r?at=x", headers=HTML)
+    assert (bad.status, "<html" in bad.text) == (422, True)
+
+
+def raw(client: Client, path: str, headers: dict[str, str]) -> tuple[int, dict[str, str], bytes]:
+    """One answer as it came over the wire."""
+    connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=10)
+    connection.request("GET", path, headers=headers)
+    answer = connection.getresponse()
+    content = answer.read()
+    connection.close()
+    return answer.status, {name.lower(): value for name, value in answer.getheaders()}, content
+
+
+def test_plotly_is_sent_compressed_and_cached_for_ever(client: Client) -> None:
+    path = assets.plotly_script(None).url
+    status, headers, content = raw(client, path, {"Accept-Encoding": "gzip"})
+    assert (status, headers["content-encoding"], headers["content-type"]) == (
+        200,
+        "gzip",
+        "text/javascript; charset=utf-8",
+    )
+    assert "immutable" in headers["cache-control"]
+    plain = raw(client, path, {})[2]
+    assert gzip.decompress(content) == plain
+    assert len(content) < len(plain) / 2
+
+
+def test_our_own_files_are_asked_for_again_and_not_sent_again(client: Client) -> None:
+    _status, headers, _content = raw(client, "/static/app.css", {})
+    assert headers["cache-control"] == "no-cache"
+    status, _headers, content = raw(client, "/static/app.css", {"If-None-Match": headers["etag"]})
+    assert (status, content) == (304, b"")
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/static/../pages.py", "/static/%2e%2e/pages.py", "/static//etc/passwd", "/static/", "/static/none.js"],
+)
+def test_nothing_outside_the_folder_is_served(client: Client, path: str) -> None:
+    assert raw(client, path, {})[0] == 404
+
+
+def test_every_file_a_page_names_exists(client: Client) -> None:
+    client.open_run("r")
+    client.put("r", 0, body(rows(0, 6)))
+    html = page(client, "/") + page(client, "/runs/r") + Client(client.port, None).get("/login").text
+    named = {part.split('"')[0] for part in html.split('="')[1:] if part.startswith("/static/")}
+    assert named
+    for url in named:
+        assert raw(client, url, {})[0] == 200, url
+
+
+def test_words() -> None:
+    assert (
+        recipe_words({"name": "fp8_delayed_scaling", "fp8_format": "HYBRID"}) == "FP8 delayed scaling, hybrid"
+    )
+    assert recipe_words({"name": "house recipe"}) == "house recipe"
+    assert recipe_words({}) == ""
+    cases: dict[Any, str] = {
+        2.34567: "2.346",
+        0.0: "0",
+        1e-7: "1.00e-07",
+        float("nan"): "NaN",
+        float("-inf"): "-Inf",
+    }
+    assert {value: number_words(value) for value in cases} == cases
