@@ -1,0 +1,120 @@
+"""How good the diagnosis is, and how often it cries wolf: makes a library of runs and judges the diagnosis
+on it.
+
+python -m benchmarks.diagnosis small                 makes a small library and judges it, under 3 minutes
+python -m benchmarks.diagnosis run                   adds to the full library until it is done; stop it any
+time python -m benchmarks.diagnosis status                how far it is python -m benchmarks.diagnosis
+evaluate --split tune --mistakes wrong.md python -m benchmarks.diagnosis evaluate              both splits
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from benchmarks.diagnosis.evaluate import evaluate
+from benchmarks.diagnosis.outcome import Judged
+from benchmarks.diagnosis.plan import FULL, SMALL, Entry, entries
+from benchmarks.diagnosis.report import by_group, confusion_table, mistakes, table
+from benchmarks.diagnosis.simulate import run_base, run_fork
+from benchmarks.diagnosis.store import CacheBusy, Store
+
+DEFAULT_CACHE = Path("~/.cache/floatscope/diagnosis")
+SPLITS = ("tune", "report")
+COMMANDS = ("small", "run", "evaluate", "status")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command. Returns 0, or 2 if the cache is in use."""
+    args = _parser().parse_args(argv)
+    store = Store(args.cache.expanduser())
+    size = SMALL if args.command == "small" else FULL
+    library = list(entries(size))
+    try:
+        if args.command in ("run", "small"):
+            with store.writing():
+                make(store, library, deadline=time.monotonic() + args.minutes * 60 if args.minutes else None)
+    except CacheBusy as error:
+        print(error, file=sys.stderr)
+        return 2
+    if args.command == "status":
+        show_status(store, library)
+    if args.command in ("evaluate", "small"):
+        runs = list(evaluate(store, library, split=args.split))
+        show(runs, splits=SPLITS if args.split is None else (args.split,))
+        if args.mistakes is not None:
+            wrong = [r for r in runs if r.split == "tune"]
+            args.mistakes.write_text("\n".join(mistakes(wrong)) + "\n", encoding="utf-8")
+    return 0
+
+
+def make(store: Store, library: Iterable[Entry], *, deadline: float | None) -> None:
+    """Trains what is not stored yet, in order. Stops between two runs after the deadline (monotonic
+    seconds).
+    """
+    for entry in library:
+        base = entry.base
+        began, steps = time.monotonic(), run_base(base, store)
+        forks = 0
+        for scenario in entry.scenarios:
+            if deadline is not None and time.monotonic() > deadline:
+                return
+            if not store.fork_path(base, scenario.id).exists():
+                steps += run_fork(base, scenario, store)
+                forks += 1
+        if steps:
+            seconds = time.monotonic() - began
+            print(f"{base.id}: {steps:,} steps, {forks} forks, {steps / seconds:.0f} steps/s", flush=True)
+
+
+def show(runs: Sequence[Judged], *, splits: Sequence[str]) -> None:
+    """Prints the tables."""
+    for split in splits:
+        part = [r for r in runs if r.split == split]
+        known = [r for r in part if not r.held_back]
+        title = {"tune": "tuning split", "report": "report split, severities also in the tuning split"}[split]
+        lines = [*table(title, known), *confusion_table(known), *by_group(known, of="recipe")]
+        lines += by_group(known, of="flavour")
+        held = [r for r in part if r.held_back]
+        if held:
+            lines += [*table("report split, severities held back", held), *confusion_table(held)]
+            lines += table("report split, all", part)
+        print("\n".join(lines) + "\n", flush=True)
+
+
+def show_status(store: Store, library: Sequence[Entry]) -> None:
+    """Prints how many steps and forks are stored."""
+    for split in SPLITS:
+        mine = [e for e in library if e.base.split == split]
+        steps = sum(max(store.chunks(e.base), default=0) for e in mine)
+        total = sum(e.base.steps for e in mine)
+        stored = sum(store.fork_path(e.base, s.id).exists() for e in mine for s in e.scenarios)
+        wanted = sum(len(e.scenarios) for e in mine)
+        print(f"{split}: {steps:,} of {total:,} healthy steps, {stored} of {wanted} forks")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.diagnosis",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("command", nargs="?", default="small", choices=COMMANDS, help="(%(default)s)")
+    parser.add_argument(
+        "--cache", type=Path, default=DEFAULT_CACHE, help="folder of stored runs (%(default)s)"
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=0, help="stop making runs after so long (0: when done)"
+    )
+    parser.add_argument("--split", choices=SPLITS, help="judge only this split")
+    parser.add_argument(
+        "--mistakes", type=Path, metavar="FILE", help="write what was wrong on the tuning split, run by run"
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,69 @@
+"""Which runs the library has, in the order in which they are made: it can be stopped at any time and what
+is there is balanced over splits, recipes and kinds of run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from benchmarks.diagnosis.cases import Case, Scenario, draw_scenarios
+from benchmarks.diagnosis.other_cases import CONTROLS, OTHER_CASES
+from benchmarks.diagnosis.scale_cases import SCALE_CASES
+from benchmarks.diagnosis.settings import FIRST_REPORT_SEED, FIRST_TUNING_SEED, RECIPES, SHAPES, Base
+
+CASES: tuple[Case, ...] = (*SCALE_CASES, *OTHER_CASES)
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much of the library.
+
+    rounds: seeds per split.  steps: of a healthy run.  faults, controls: forked from each.
+    demo_every: every so many-th seed has the demo's model shape instead of the small one; 0 for never.
+    """
+
+    rounds: int
+    steps: int
+    faults: int
+    controls: int
+    recipes: tuple[str, ...] = tuple(RECIPES)
+    shape: str = "small"
+    demo_every: int = 0
+
+
+FULL = Size(rounds=12, steps=2000, faults=10, controls=3, demo_every=3)
+"""About 430,000 healthy steps and 2,800 forks; hours."""
+SMALL = Size(
+    rounds=1,
+    steps=500,
+    faults=8,
+    controls=1,
+    recipes=("delayed-max-16", "current", "fp16"),
+)
+"""3,000 healthy steps and 54 forks; it fits a CI job of three minutes."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A healthy run and what is forked from it."""
+
+    base: Base
+    scenarios: tuple[Scenario, ...]
+
+
+def entries(size: Size) -> Iterator[Entry]:
+    """The library in order: recipe by recipe a seed of each split, then the next seeds."""
+    for index in range(size.rounds):
+        shape = "demo" if size.demo_every and (index + 1) % size.demo_every == 0 else size.shape
+        for recipe in size.recipes:
+            for first in (FIRST_TUNING_SEED, FIRST_REPORT_SEED):
+                yield entry(Base(shape=shape, recipe=recipe, seed=first + index, steps=size.steps), size)
+
+
+def entry(base: Base, size: Size) -> Entry:
+    """A healthy run with the faults and controls that are drawn for it."""
+    depth = SHAPES[base.shape].layers
+    faults = draw_scenarios(base, CASES, depth=depth, count=size.faults)
+    controls = draw_scenarios(base, CONTROLS, depth=depth, count=size.controls)
+    return Entry(base=base, scenarios=(*faults, *controls))
