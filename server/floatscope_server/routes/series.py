@@ -46,19 +46,20 @@ def scalars(
     rank: RankQuery = None,
     segment: Segment = None,
 ) -> Response:
-    """Scalars as column arrays. ``step`` at the top: every step at which one of the bins begins."""
+    """Scalars as column arrays; names the run does not log are left out. ``step``: where any bin begins."""
     with services.database.read() as c:
         run = runs.get(c, run_id)
         known = {
             name: ranks for (kind, name), ranks in runs.series(c, run.id).items() if kind == blocks.SCALARS
         }
-        wanted = fields.listed(names, field="names") or tuple(sorted(known))[:MAX_NAMES]
-        if len(wanted) > MAX_NAMES:
-            raise Refused("names", f"at most {MAX_NAMES} names", f"{len(wanted)}")
+        asked = fields.listed(names, field="names") or tuple(sorted(known))[:MAX_NAMES]
+        if len(asked) > MAX_NAMES:
+            raise Refused("names", f"at most {MAX_NAMES} names", f"{len(asked)}")
+        wanted = [name for name in asked if name in known]
         span = _span(run, from_step, to_step, segment)
         found: dict[str, dict[str, list[Any]]] = {}
-        for at in sorted({_rank(rank, known.get(name, ())) for name in wanted}):
-            here = [name for name in wanted if _rank(rank, known.get(name, ())) == at]
+        for at in sorted({_rank(rank, known[name]) for name in wanted}):
+            here = [name for name in wanted if _rank(rank, known[name]) == at]
             for name, (step, value) in reads.scalars(c, run.id, at, here, span).items():
                 found[name] = summarise(step, value, points, first=span.first, last=span.last)
     steps = sorted({step for columns in found.values() for step in columns["step"]})
