@@ -96,6 +96,7 @@ def scene_of(training: Training) -> Scene:
     assert isinstance(backend, EmulatedBackend)
     return Scene(
         model=backend.model,
+        optimizer=training.optimizer,
         layers=dict(backend.layers),
         quantizers=backend.quantizers(),
         vocab_size=training.config.model.vocab_size,

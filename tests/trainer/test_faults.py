@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 
+from floatscope_trainer.config import OptimConfig
 from floatscope_trainer.data import IGNORED_LABEL, TokenBatch
 from floatscope_trainer.emulated.scaling import DelayedScalingState
 from floatscope_trainer.training import Training
@@ -354,6 +355,21 @@ def test_bf16_weights_are_rounded_after_every_step() -> None:
     assert equal(weights(faulty), rounded)
     take(faulty, 2)
     assert all(torch.equal(w, w.to(torch.bfloat16).float()) for w in weights(faulty).values())
+
+
+def test_bf16_weights_are_rounded_when_the_optimizer_is_done() -> None:
+    """A hook registered after the fault, as the agent's is, sees which stored weights did not change."""
+    faulty, _ = pair(f"bf16_weights@{AT}", optim=OptimConfig(lr=1e-5, warmup=2, decay_steps=12))
+    parameter = layer(faulty, "blocks.1.mlp.fc1").weight
+    shares: list[float] = []
+    before: list[torch.Tensor] = []
+    faulty.optimizer.register_step_pre_hook(lambda *_: before.append(parameter.detach().clone()))
+    faulty.optimizer.register_step_post_hook(
+        lambda *_: shares.append((parameter.detach() == before[-1]).float().mean().item())
+    )
+    take(faulty, 3)
+    assert shares[0] < 0.5  # the first rounding itself moves the weights
+    assert min(shares[1:]) > 0.9
 
 
 @pytest.mark.parametrize("bit", [0, 22, 30, 31])

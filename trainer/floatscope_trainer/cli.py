@@ -101,6 +101,7 @@ def build(config: TrainConfig, options: RunOptions, *, checkpoint: Checkpoint | 
             )
     scene = Scene(
         model=backend.model,
+        optimizer=training.optimizer,
         layers=dict(backend.layers),
         quantizers=backend.quantizers(),
         vocab_size=text.vocab_size,

@@ -199,8 +199,8 @@ class Training:
     def restore(self, checkpoint: Checkpoint) -> None:
         """Continues where the checkpoint stopped.
 
-        The scale state is restored if both runs keep one of the same shape; a run that changes recipe starts it
-        anew. Raises CheckpointError if something in it does not fit.
+        The scale state is restored if both runs keep one of the same shape; a run that changes recipe starts
+        anew with it. Raises CheckpointError if something in it does not fit.
         """
         where = str(checkpoint.path)
         restore_in_place(dict(self.model.state_dict()), checkpoint.part("model."), what=where)

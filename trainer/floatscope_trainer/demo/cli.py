@@ -26,6 +26,8 @@ EXIT_RIGHT, EXIT_MISJUDGED, EXIT_BROKEN, EXIT_INTERRUPTED = 0, 1, 3, 130
 PROJECT = "demo"
 WORKERS = 2  # the demo is made for two cores
 NONFINITE_STEPS = 24  # a run with a NaN loss goes on this long; nothing new happens in it
+SCHEDULE = ("--min-lr", "0.02", "--decay-steps", "240")
+"""The learning rate is nearly down when the faults come: late in training, where updates are small."""
 VERDICT_TIMEOUT_S = 30.0
 POLL_S = 0.2
 MIN_TABLE_WIDTH = 160  # columns; nothing is cut off, a narrower terminal wraps the lines
@@ -115,7 +117,7 @@ def run_demo(
 def make_job(run: DemoRun, *, ids: Mapping[str, str], seed: int, scratch: Path) -> Job:
     """The run's command line. Forks start from the healthy run's checkpoint, after it is over."""
     argv = ["--run", run.name, "--run-id", ids[run.name], "--project", PROJECT, "--steps", str(STEPS)]
-    argv += ["--max-nonfinite", str(NONFINITE_STEPS), "--quiet", *run.options]
+    argv += ["--max-nonfinite", str(NONFINITE_STEPS), "--quiet", *SCHEDULE, *run.options]
     if run.baseline is not None:
         argv += ["--baseline", ids[run.baseline]]
     if run.is_fork:

@@ -24,6 +24,7 @@ class Scene:
     """
 
     model: nn.Module
+    optimizer: torch.optim.Optimizer
     layers: dict[str, nn.Module]
     quantizers: dict[str, Quantizer]
     vocab_size: int

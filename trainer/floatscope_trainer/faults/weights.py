@@ -14,17 +14,24 @@ TILE_COLUMNS = 64  # one tile of a GEMM kernel's output
 
 
 class Bf16Weights(Fault):
-    """Every weight is rounded to bf16 after each optimizer step from the step on: there is no float32 master
-    copy any more.
+    """Every weight is rounded to bf16 in each optimizer step from the step on: no float32 master copy is kept.
+
+    Hooked before the agent is, so that who looks after the optimizer's step sees the weights as they are stored.
     """
 
     def __init__(self, scene: Scene, *, step: int) -> None:
         self._scene, self._first = scene, step
+        self._is_on = False
+        scene.optimizer.register_step_post_hook(self._round)
+
+    def begin_step(self, step: int) -> None:
+        """Rounds the results of optimizer steps from now on."""
+        if step == self._first:
+            self._is_on = True
 
     @torch.no_grad()
-    def end_step(self, step: int) -> None:
-        """Rounds."""
-        if step >= self._first:
+    def _round(self, *_: Any) -> None:
+        if self._is_on:
             for parameter in self._scene.model.parameters():
                 parameter.copy_(parameter.to(torch.bfloat16))
 
