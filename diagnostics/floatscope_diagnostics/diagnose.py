@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +15,7 @@ from floatscope.protocol.batch import Batch
 from floatscope.protocol.runinfo import RunInfo
 from floatscope_diagnostics.curves import Curves
 from floatscope_diagnostics.engine import Engine
-from floatscope_diagnostics.readers.formats import read_runs
+from floatscope_diagnostics.readers.formats import open_runs
 from floatscope_diagnostics.readers.run_log import RunLog, UnreadableLog
 from floatscope_diagnostics.verdict import SCHEMA, STATUSES, Verdict
 
@@ -51,9 +52,9 @@ def read_baseline(path: str, *, format_name: str | None = None) -> Baseline:
     steps: list[int] = []
     losses: list[float] = []
     ids: list[float] = []
-    first = next(read_runs(path, format_name=format_name), None)
-    if first is not None:
-        for rank, batch in first.batches:
+    with open_runs(path, format_name=format_name) as runs:
+        first = next(runs, None)
+        for rank, batch in () if first is None else first.batches:
             if rank != 0:
                 continue
             loss, here = batch.scalar("loss")
@@ -79,12 +80,14 @@ def diagnose_paths(
         groups = _group_ranks(paths, format_name)
     for label, members in groups:
         try:
-            if len(members) == 1:
-                for log in read_runs(members[0], format_name=format_name):
-                    done.append(_diagnose(label, log.run, [log], baseline))
-            else:
-                logs = [next(read_runs(m, format_name=format_name)) for m in members]
-                done.append(_diagnose(label, logs[0].run, logs, baseline))
+            with ExitStack() as stack:
+                opened = [stack.enter_context(open_runs(m, format_name=format_name)) for m in members]
+                if len(members) == 1:
+                    for log in opened[0]:
+                        done.append(_diagnose(label, log.run, [log], baseline))
+                else:
+                    logs = [next(runs) for runs in opened]
+                    done.append(_diagnose(label, logs[0].run, logs, baseline))
         except UnreadableLog as error:
             unread.append(Unread(label, str(error)))
     return done, unread
@@ -110,11 +113,12 @@ def _group_ranks(paths: Sequence[str], format_name: str | None) -> list[tuple[st
 
 def _name_and_rank(path: str, format_name: str | None) -> tuple[str | None, int]:
     try:
-        log = next(read_runs(path, format_name=format_name), None)
-        if log is None or log.run.name is None:
-            return None, 0
-        first = next(log.batches, None)
-        return log.run.name, first[0] if first is not None else 0
+        with open_runs(path, format_name=format_name) as runs:
+            log = next(runs, None)
+            if log is None or log.run.name is None:
+                return None, 0
+            first = next(log.batches, None)
+            return log.run.name, first[0] if first is not None else 0
     except UnreadableLog:
         return None, 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from floatscope_diagnostics.readers import csv_table, floatscope_jsonl, trainer_state
@@ -25,14 +26,19 @@ def readers() -> tuple[Reader, ...]:
     return tuple(Reader(m.FORMAT, m.looks_like, m.read) for m in modules)
 
 
-def read_runs(path: str, *, format_name: str | None = None) -> Iterator[RunLog]:
-    """The runs of one input. Raises UnreadableLog."""
-    opened = open_log(path)
+@contextmanager
+def open_runs(path: str, *, format_name: str | None = None) -> Iterator[Iterator[RunLog]]:
+    """The runs of one input, readable inside the ``with`` block. Raises UnreadableLog, also while they are
+    read."""
+    with open_log(path) as opened:
+        yield _reader_for(opened, format_name).read(opened)
+
+
+def _reader_for(opened: Opened, format_name: str | None) -> Reader:
     known = readers()
     for reader in known:
         if reader.name == format_name or (format_name is None and reader.looks_like(opened.peek)):
-            yield from reader.read(opened)
-            return
+            return reader
     names = ", ".join(r.name for r in known)
     raise UnreadableLog(
         'is not a log of a known format. Supported: floatscope JSONL (one object with "step" a line), CSV '

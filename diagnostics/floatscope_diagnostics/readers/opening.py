@@ -10,6 +10,7 @@ import stat
 import sys
 import zlib
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -30,6 +31,12 @@ _MAGIC = (
     (b"%PDF", "a PDF", "pass the log itself"),
     (b"\x7fELF", "a program", "pass the log itself"),
     (b"\x80\x02", "a pickle (checkpoint)", "pass the training log, not the checkpoint"),
+)
+
+
+CUT_OFF = (
+    "the gzip data ends in the middle: the file is cut off. Copy it again, or salvage what is there with "
+    "zcat FILE > part.jsonl"
 )
 
 
@@ -89,6 +96,7 @@ class _Bounded(io.RawIOBase):
     """Unpacks gzip and stops at a bomb."""
 
     def __init__(self, packed: BinaryIO) -> None:
+        super().__init__()
         self._packed = packed
         self._gzip = gzip.GzipFile(fileobj=packed)
         self._size = 0
@@ -111,25 +119,23 @@ class _Bounded(io.RawIOBase):
         return len(data)
 
 
-def open_log(path: str) -> Opened:
+@contextmanager
+def open_log(path: str) -> Iterator[Opened]:
     """Opens ``path`` (``-``: standard input). Raises UnreadableLog with a message that names what to do."""
-    raw: BinaryIO = sys.stdin.buffer if path == "-" else _regular_file(path)
-    buffered = io.BufferedReader(raw, PEEK_BYTES) if isinstance(raw, io.RawIOBase) else raw
-    head = _peek(buffered)
-    if head[:2] == b"\x1f\x8b":
-        stream: BinaryIO = io.BufferedReader(_Bounded(buffered), PEEK_BYTES)
-        try:
-            head = _peek(stream)
-        except EOFError as error:
-            raise UnreadableLog(
-                "the gzip data ends in the middle: the file is cut off. Copy it again"
-            ) from error
-        except (OSError, zlib.error) as error:
-            raise UnreadableLog(f"the gzip data is damaged ({error}). Copy the file again") from error
-    else:
-        stream = buffered
-    _refuse_foreign(head)
-    return Opened(stream, head, path)
+    with ExitStack() as stack:
+        raw: BinaryIO = sys.stdin.buffer if path == "-" else stack.enter_context(_regular_file(path))
+        head = _peek(raw)
+        stream = raw
+        if head[:2] == b"\x1f\x8b":
+            stream = stack.enter_context(io.BufferedReader(_Bounded(raw), PEEK_BYTES))
+            try:
+                head = _peek(stream)
+            except EOFError as error:
+                raise UnreadableLog(CUT_OFF) from error
+            except (OSError, zlib.error) as error:
+                raise UnreadableLog(f"the gzip data is damaged ({error}). Copy the file again") from error
+        _refuse_foreign(head)
+        yield Opened(stream, head, path)
 
 
 def _peek(stream: BinaryIO) -> bytes:

@@ -22,7 +22,7 @@ def near(step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
 
 
 CASES = [
-    Case("loss = ln(vocabulary), gradient 0", Run(after=equal_logits).info(), Run(after=equal_logits).rows(),
+    Case("loss = ln(vocabulary), gradient 0", Run(before=equal_logits).info(), Run(before=equal_logits).rows(),
          (Want("dead_logits", (FAULT, FAULT)),)),
     Case("a run that begins near ln(vocabulary)", Run(after=near).info(), Run(after=near).rows()),
 ]  # fmt: skip
