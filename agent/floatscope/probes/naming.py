@@ -84,23 +84,25 @@ def in_backward() -> bool:
 class CallOrder:
     """In which order layers are first called: a fault crosses the network inside one step.
 
-    Hooks on modules that hold parameters note the order; ``settle`` takes them off again.
+    Hooks on modules that hold parameters note the order, once.
     """
 
     def __init__(self) -> None:
         self._order: dict[str, int] = {}
-        self._handles: list[Any] = []
+        self._called: set[str] = set()
+        self._handles: dict[str, Any] = {}
 
     def install(self, layers: Mapping[nn.Module, str]) -> None:
         """Watches the first calls of all modules with parameters of their own or FP8 state."""
         for module, layer in layers.items():
             if module._parameters or hasattr(module, "fp8_meta"):
-                self._handles.append(module.register_forward_pre_hook(self._hook(layer)))
+                self._handles[layer] = module.register_forward_pre_hook(self._hook(layer))
 
     def _hook(self, layer: str) -> Any:
         def note(module: nn.Module, args: Any) -> None:
-            if not is_compiling() and layer not in self._order:
-                self._order[layer] = len(self._order)
+            if not is_compiling():
+                self._called.add(layer)
+                self._order.setdefault(layer, len(self._order))
 
         return note
 
@@ -109,7 +111,16 @@ class CallOrder:
         return self._order.setdefault(layer, len(self._order))
 
     def settle(self) -> None:
-        """Takes the hooks off, at the end of the first step."""
-        for handle in self._handles:
+        """At the end of the first step, takes off the hooks that have done their work.
+
+        A hook that has not been called may be inside compiled code, where its removal would cost a second
+        compilation; it does nothing there and stays.
+        """
+        for layer in self._called & self._handles.keys():
+            self._handles.pop(layer).remove()
+
+    def remove(self) -> None:
+        """Takes all hooks off."""
+        for handle in self._handles.values():
             handle.remove()
         self._handles.clear()

@@ -185,8 +185,7 @@ class TorchProbes:
 
     def remove(self) -> None:
         """See ProbeSet."""
-        self._order.settle()
-        for probe in (*self._taps, self._plain, self._inspectors, self._optimizer, self._gpu):
+        for probe in (self._order, *self._taps, self._plain, self._inspectors, self._optimizer, self._gpu):
             if probe is not None:
                 with self._reading:
                     probe.remove()
