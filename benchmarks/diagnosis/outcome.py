@@ -63,12 +63,16 @@ class Judged:
     alarms: tuple[Finding, ...] = ()
 
 
-def listen(info: RunInfo, batch: Batch, *, run_key: str) -> tuple[list[Finding], list[Finding]]:
-    """Feeds a run as it would arrive. Returns the alarms of the final verdict, the most important first,
+def listen(
+    info: RunInfo, batch: Batch, *, run_key: str, baseline: Batch | None = None
+) -> tuple[list[Finding], list[Finding]]:
+    """Feeds a run as it would arrive, behind its baseline. Returns the alarms of the final verdict, the most important first,
     and all that were ever raised.
     """
     running = RunInfo.from_json({**info.to_json(), "status": "running", "reason": None})
     engine = Engine(running, run_key=run_key)
+    if baseline is not None:
+        engine.feed_baseline(baseline.step, baseline.scalar("loss")[0], baseline.scalar("data_id")[0])
     ever: dict[str, Finding] = {}
     for start in range(0, len(batch), FEED_STEPS):
         engine.feed(batch.rows(start, min(start + FEED_STEPS, len(batch))))
@@ -88,8 +92,8 @@ def _alarms(verdict: Mapping[str, Any]) -> list[Finding]:
 
 def judge_base(base: Base, run: StoredRun, *, reference: Batch | None) -> Judged:
     """A healthy run from its first step: every alarm is false."""
-    batch = run.batch if reference is None else referenced(run.batch, reference)
-    final, ever = listen(run.info, batch, run_key=base.id)
+    batch, baseline = paired(base, run.batch, reference)
+    final, ever = listen(run.info, batch, run_key=base.id, baseline=baseline)
     return Judged(
         run=base.id,
         case="healthy",
@@ -117,10 +121,9 @@ def judge_fork(
     prelude: steps of the healthy run up to the fork.  pair: its steps from there on, on the same batches.
     """
     case = scenario.case
-    batch = joined([prelude, run.batch])
-    if reference is not None and not case.other_data:
-        batch = referenced(batch, reference)
-    final, ever = listen(run.info, batch, run_key=f"{base.id}/{scenario.id}")
+    whole = joined([prelude, run.batch])
+    batch, baseline = paired(base, whole, None if case.other_data else reference)
+    final, ever = listen(run.info, batch, run_key=f"{base.id}/{scenario.id}", baseline=baseline)
     began = scenario.step - (run.info.status == "crashed")  # a step that dies is never logged
     early = [f for f in ever if f["detected_step"] < began]
     answered = [f for f in final if f["detected_step"] >= began]
@@ -191,11 +194,15 @@ def _same_layer(named: object, right: Sequence[str]) -> bool:
     return isinstance(named, str) and any(named == r or named.startswith(r + ".") for r in right)
 
 
-def referenced(batch: Batch, reference: Batch) -> Batch:
-    """The batch with the loss of the bf16 run at the same steps as ``ref_loss``."""
+def paired(base: Base, batch: Batch, reference: Batch | None) -> tuple[Batch, Batch | None]:
+    """The batch and its baseline run, by the way in which the run is paired with its reference."""
+    if reference is None or base.pairing == "none":
+        return batch, None
+    if base.pairing == "baseline":
+        return batch, reference
     loss, present = reference.scalar("loss")
     known = {s: float(v) for s, v, p in zip(reference.step.tolist(), loss, present, strict=True) if p}
-    return with_scalar(batch, "ref_loss", known)
+    return with_scalar(batch, "ref_loss", known), None
 
 
 def loss_moves(run: Batch, pair: Batch) -> int | None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -37,6 +38,10 @@ RECIPES: Mapping[str, PrecisionConfig] = {
     "mxfp8": PrecisionConfig(recipe="mxfp8"),
 }
 """In the order in which a seed's runs are made; bf16 first, since it is the others' reference."""
+
+
+Pairing = Literal["none", "ref_loss", "baseline"]
+"""ref_loss: as a scalar of the run's own rows.  baseline: as another run."""
 
 
 @dataclass(frozen=True)
@@ -92,9 +97,12 @@ class Base:
         return FLAVOURS[self.seed % len(FLAVOURS)]
 
     @property
-    def has_reference(self) -> bool:
-        """Whether the diagnosis is given the loss of the bf16 run on the same batches as ``ref_loss``."""
-        return self.recipe != "bf16" and self.seed % 4 in (0, 1)
+    def pairing(self) -> Pairing:
+        """How the diagnosis is given the loss of the bf16 run on the same batches; half of the seeds have none."""
+        if self.recipe == "bf16":
+            return "none"
+        by_seed: tuple[Pairing, ...] = ("baseline", "ref_loss", "none", "none")
+        return by_seed[self.seed % len(by_seed)]
 
     def config(self, *, vocab_size: int) -> TrainConfig:
         """The training's settings. Seeds differ in learning rate, warm-up, decay and evaluation."""

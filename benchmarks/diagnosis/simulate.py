@@ -41,6 +41,7 @@ def prepare(config: TrainConfig) -> tuple[Training, Scene]:
     training = Training(config, backend=backend, text=text())
     scene = Scene(
         model=backend.model,
+        optimizer=training.optimizer,
         layers=dict(backend.layers),
         quantizers=backend.quantizers(),
         vocab_size=config.model.vocab_size,

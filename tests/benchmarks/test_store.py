@@ -11,8 +11,9 @@ from benchmarks.diagnosis import cases as cases_module
 from benchmarks.diagnosis import store as store_module
 from benchmarks.diagnosis.cases import Scenario
 from benchmarks.diagnosis.evaluate import evaluate_entry
+from benchmarks.diagnosis.other_cases import CONTROLS
 from benchmarks.diagnosis.outcome import first_difference, loss_moves
-from benchmarks.diagnosis.plan import CASES, CONTROLS, Entry
+from benchmarks.diagnosis.plan import CASES, Entry
 from benchmarks.diagnosis.settings import Base
 from benchmarks.diagnosis.simulate import run_base, run_fork
 from benchmarks.diagnosis.store import CacheBusy, Store, StoredRun, joined, read_run, with_scalar, write_run
