@@ -48,7 +48,7 @@ def evaluate_entry(store: Store, entry: Entry) -> Iterator[Judged]:
 
 
 def reference_of(store: Store, base: Base) -> Batch | None:
-    """The bf16 run with the same seed, shape and length, if the run is to be paired and it is stored whole."""
+    """The bf16 run with the same seed, shape and length, if the run is paired and that is stored whole."""
     if base.pairing == "none":
         return None
     twin = Base(shape=base.shape, recipe="bf16", seed=base.seed, steps=base.steps)

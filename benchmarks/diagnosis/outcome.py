@@ -66,8 +66,9 @@ class Judged:
 def listen(
     info: RunInfo, batch: Batch, *, run_key: str, baseline: Batch | None = None
 ) -> tuple[list[Finding], list[Finding]]:
-    """Feeds a run as it would arrive, behind its baseline. Returns the alarms of the final verdict, the most important first,
-    and all that were ever raised.
+    """Feeds a run as it would arrive, behind its baseline.
+
+    Returns the alarms of the final verdict, the most important first, and all that were ever raised.
     """
     running = RunInfo.from_json({**info.to_json(), "status": "running", "reason": None})
     engine = Engine(running, run_key=run_key)

@@ -98,7 +98,7 @@ class Base:
 
     @property
     def pairing(self) -> Pairing:
-        """How the diagnosis is given the loss of the bf16 run on the same batches; half of the seeds have none."""
+        """How the diagnosis gets the loss of the bf16 run on the same batches; half of the seeds do not."""
         if self.recipe == "bf16":
             return "none"
         by_seed: tuple[Pairing, ...] = ("baseline", "ref_loss", "none", "none")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ from benchmarks.diagnosis.store import CacheBusy, Store, StoredRun, joined, read
 from floatscope.protocol.batch import Batch
 from floatscope.protocol.runinfo import RunInfo
 
-BASE = Base(shape="minimal", recipe="delayed-max-16", seed=1000, steps=64)
+BASE = Base(shape="minimal", recipe="delayed-max-16", seed=1000, steps=36)
 
 
 def batch(first: int, steps: int, *, amax: float = 1.0, extra: bool = False) -> Batch:
@@ -43,9 +44,9 @@ INFO = RunInfo(name="r", tensors={"a/input": {"format": "e4m3", "call_order": 0}
 
 @pytest.fixture
 def pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Healthy runs are stored every 32 steps."""
+    """Healthy runs are stored every 18 steps."""
     for module in (store_module, cases_module):
-        monkeypatch.setattr(module, "CHUNK_STEPS", 32)
+        monkeypatch.setattr(module, "CHUNK_STEPS", 18)
 
 
 def test_a_run_comes_back_as_it_was(tmp_path: Path) -> None:
@@ -115,39 +116,39 @@ def test_any_number_that_differs_makes_a_fault_visible() -> None:
 @pytest.mark.usefixtures("pieces")
 def test_training_goes_on_behind_the_last_whole_piece_and_gives_the_same_run(tmp_path: Path) -> None:
     whole, broken = Store(tmp_path / "whole"), Store(tmp_path / "broken")
-    assert run_base(BASE, whole) == 64
-    assert run_base(BASE, broken) == 64
-    broken.chunk_path(BASE, 64).unlink()  # a kill between the checkpoint and the steps that belong to it
-    broken.chunk_path(BASE, 64).with_suffix(".partial").write_bytes(b"half")
-    assert broken.chunks(BASE) == [32]
+    assert run_base(BASE, whole) == 36
+    assert run_base(BASE, broken) == 36
+    broken.chunk_path(BASE, 36).unlink()  # a kill between the checkpoint and the steps that belong to it
+    broken.chunk_path(BASE, 36).with_suffix(".partial").write_bytes(b"half")
+    assert broken.chunks(BASE) == [18]
     assert not broken.is_complete(BASE)
-    assert run_base(BASE, broken) == 32
+    assert run_base(BASE, broken) == 18
     assert run_base(BASE, broken) == 0
     one, other = whole.load_base(BASE), broken.load_base(BASE)
     assert one is not None
     assert other is not None
     assert first_difference(one.batch, other.batch) is None
-    assert one.batch.step.tolist() == list(range(64))
+    assert one.batch.step.tolist() == list(range(36))
 
 
 @pytest.mark.usefixtures("pieces")
 def test_a_healthy_and_a_faulty_run_from_training_to_judgement(tmp_path: Path) -> None:
     case = next(c for c in CASES if c.name == "scale-nan")
-    control = next(c for c in CONTROLS if c.name == "clean-resume")
-    scenarios = (Scenario(case, step=32, layer="blocks.0.mlp.fc1"), Scenario(control, step=32, layer="-"))
+    control = replace(next(c for c in CONTROLS if c.name == "clean-resume"), horizon=18)
+    scenarios = (Scenario(case, step=18, layer="blocks.0.mlp.fc1"), Scenario(control, step=18, layer="-"))
     store = Store(tmp_path)
     run_base(BASE, store)
     for scenario in scenarios:
         run_fork(BASE, scenario, store)
     healthy, fault, resumed = evaluate_entry(store, Entry(base=BASE, scenarios=scenarios))
-    assert (healthy.cause, healthy.healthy_steps) == ("healthy", 64)
-    assert fault.resampled_steps == 32
+    assert (healthy.cause, healthy.healthy_steps) == ("healthy", 36)
+    assert fault.resampled_steps == 18
     assert (fault.predicted, fault.cause_ok, fault.layer_ok) == ("scale_state_fault", True, True)
     assert fault.delay is not None
     assert 0 <= fault.delay <= 1
     assert resumed.healthy_steps > 0
-    pair = store.load_base(BASE, first=32)
+    pair = store.load_base(BASE, first=18)
     assert pair is not None
     clean = read_run(store.fork_path(BASE, scenarios[1].id)).batch
-    marked = with_scalar(pair.batch, "resumed", {32: 1.0})
-    assert first_difference(clean.rows(0, 32), marked) is None  # a fork without a fault is the run itself
+    marked = with_scalar(pair.batch, "resumed", {18: 1.0})
+    assert first_difference(clean.rows(0, 18), marked) is None  # a fork without a fault is the run itself
