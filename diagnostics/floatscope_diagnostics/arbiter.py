@@ -10,7 +10,7 @@ the winner is ``undetermined``, with the two best.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from floatscope_diagnostics.consequences import follows_from
 from floatscope_diagnostics.rule import SEVERITIES, Alternative, Finding, Remedy
@@ -26,11 +26,29 @@ WEAKER = 0.2  # an explanation this much less sure than what it explains does no
 FOREVER = 1 << 62
 
 
-def judge(candidates: Sequence[Finding], *, stride: int = 1) -> list[Finding]:
-    """The findings of a run, in order of onset. stride: steps from one logged row to the next."""
+@dataclass(frozen=True)
+class Judgement:
+    """findings: one an incident, in order of onset.  replaced: earlier reports now explained, with what
+    explains them."""
+
+    findings: tuple[Finding, ...]
+    replaced: tuple[tuple[Finding, Finding], ...] = ()
+
+
+def judge(candidates: Sequence[Finding], *, stride: int = 1) -> Judgement:
+    """Sorts what the rules said into incidents. stride: steps from one logged row to the next."""
     kept: list[Finding] = []
+    absorbed: list[tuple[Finding, str]] = []  # with the cause that explains it
     for finding in sorted(_merge_ranks(candidates, stride), key=_order):
-        if any(_explains(k, finding, stride) for k in kept):
+        cause = next((k for k, other in enumerate(kept) if _explains(other, finding, stride)), None)
+        if cause is not None:
+            if (
+                finding.severity != "info"
+                and finding.confidence >= CONFIDENT
+                and finding.key < kept[cause].key
+            ):
+                absorbed.append((finding, kept[cause].cause))
+            kept[cause] = replace(kept[cause], key=_first_key(kept[cause], finding))
             continue
         rivals = [i for i, k in enumerate(kept) if _same_incident(k, finding, stride)]
         if not rivals:
@@ -41,9 +59,23 @@ def judge(candidates: Sequence[Finding], *, stride: int = 1) -> list[Finding]:
             kept[rivals[0]] = _with_rival(finding, other)
         else:
             kept[rivals[0]] = _with_rival(other, finding)
-    return sorted(
+    found = sorted(
         (_undetermined(k) for k in kept), key=lambda f: (f.segment, f.onset, -f.confidence, f.cause)
     )
+    keys = {f.key for f in found}
+    replaced = []
+    for finding, name in absorbed:
+        by = next((f for f in found if f.cause == name and f.segment >= finding.segment), None)
+        if by is not None and finding.key not in keys:
+            replaced.append((finding, by))
+    return Judgement(tuple(found), tuple(replaced))
+
+
+def _first_key(cause: Finding, effect: Finding) -> tuple[int, int, str]:
+    """An incident is known by what was proven first: that keeps its identity when a better explanation comes
+    later."""
+    near = effect.severity != "info" and effect.confidence >= CONFIDENT
+    return min(cause.key, effect.key) if near else cause.key
 
 
 def _begins(f: Finding) -> int:
@@ -86,6 +118,7 @@ def _same_incident(a: Finding, b: Finding, stride: int) -> bool:
 def _with_rival(winner: Finding, rival: Finding) -> Finding:
     if rival.severity == "info":
         return winner
+    winner = replace(winner, key=min(winner.key, rival.key))
     if rival.cause == winner.cause:
         first = min(winner, rival, key=lambda f: (f.onset_last is not None, f.onset))  # an exact onset wins
         return replace(
@@ -121,6 +154,7 @@ def _merge_ranks(candidates: Sequence[Finding], stride: int) -> list[Finding]:
                 first = min(other, f, key=lambda x: (x.onset, -1 if x.rank is None else x.rank))
                 out[i] = replace(
                     first,
+                    key=min(other.key, f.key),
                     rank=None,
                     detected=min(other.detected, f.detected),
                     affected=max(other.affected, f.affected),

@@ -29,7 +29,7 @@ from floatscope_diagnostics.summary import summarize
 from floatscope_diagnostics.verdict import Judged, Source, Verdict, finding_id, status_of
 
 STATE_VERSION = 1
-ENDED = ("finished", "failed", "crashed")
+CONFIRMED = 0.9  # surer than this, or two kinds of evidence: confirmed, else raised
 
 
 class Engine:
@@ -85,8 +85,13 @@ class Engine:
         found: list[Finding] = []
         for rule in self.rules:
             for finding in rule.check(symptoms, window, facts):
-                found.append(replace(finding, rule=rule.code))
-        findings = tuple(self._identify(f) for f in judge(found, stride=symptoms.stride))
+                signal = finding.evidence[0].signal if finding.evidence else finding.symptom
+                key = (finding.detected, finding.onset, signal)
+                found.append(replace(finding, rule=rule.code, key=key))
+        judgement = judge(found, stride=symptoms.stride)
+        findings = tuple(self._identify(f) for f in judgement.findings)
+        ids = {id(j.finding): j.id for j in findings}
+        findings += tuple(self._replaced(f, ids[id(by)]) for f, by in judgement.replaced)
         onsets = [j.finding.onset for j in findings if j.finding.severity != "info" and j.state != "replaced"]
         clean = facts.last_step if not onsets else min(onsets) - 1
         if clean is not None and facts.first_step is not None and clean < facts.first_step:
@@ -186,10 +191,22 @@ class Engine:
         return {} if lowest is None else dict(self._streams[lowest].last_scalars)
 
     def _identify(self, finding: Finding) -> Judged:
-        signal = finding.evidence[0].signal if finding.evidence else finding.symptom
-        ident = finding_id(self.run_key, finding.segment, finding.onset, signal)
-        state = "recovered" if finding.resolved is not None else "raised"
-        return Judged(ident, finding, state)
+        if finding.resolved is not None:
+            state = "recovered"
+        elif finding.confidence >= CONFIRMED or len(finding.evidence) > 1:
+            state = "confirmed"
+        else:
+            state = "raised"
+        return Judged(self._id(finding), finding, state)
+
+    def _replaced(self, finding: Finding, by: str) -> Judged:
+        """An earlier report that a better one explains now: kept as a note so that its alert can be
+        closed."""
+        return Judged(self._id(finding), replace(finding, severity="info"), "replaced", by)
+
+    def _id(self, finding: Finding) -> str:
+        _, onset, signal = finding.key
+        return finding_id(self.run_key, finding.segment, onset, signal)
 
     def _source(self, facts: RunFacts) -> Source:
         lowest = min(self._streams, default=None)

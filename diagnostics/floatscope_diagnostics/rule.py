@@ -128,6 +128,7 @@ class Finding:
     alternatives: tuple[Alternative, ...] = ()
     last: int | None = None
     rule: str = ""
+    key: tuple[int, int, str] = (0, 0, "")
 
     @property
     def tensor(self) -> str | None:

@@ -17,7 +17,8 @@ from tests.diagnostics.synthetic import Run
 
 VERDICT_KEYS = ["schema", "source", "status", "summary", "last_clean_step", "findings", "not_checked"]
 FINDING_KEYS = {
-    "id", "state", "replaced_by", "family", "cause", "kind", "symptom", "severity", "confidence", "onset_step",
+    "id", "state", "replaced_by", "family", "cause", "kind", "symptom", "severity", "confidence",
+    "onset_step",
     "onset_window", "detected_step", "resolved_step", "rank", "segment", "layer", "tensor", "order",
     "affected_tensors", "summary", "evidence", "alternatives", "remedy", "decisive_test", "rule",
 }  # fmt: skip

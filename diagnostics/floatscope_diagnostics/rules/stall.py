@@ -7,7 +7,7 @@ Why it matters
     time in which any kernel ran.
 How it decides
     Step time stays above 1.7 times its level for three steps. The data loader's wait and the card's throttle
-    reasons tell where the time goes.
+    reasons tell where the time goes; without either it is only a note, since machines are shared.
 What to do
     Data: faster loader or more workers. Card: cooling, power cap, clocks, ECC; drain the node.
 Source
@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from floatscope_diagnostics.episodes import Symptom
 from floatscope_diagnostics.rule import (
     Evidence,
     Finding,
@@ -32,8 +31,6 @@ from floatscope_diagnostics.rule import (
 )
 
 DATA_SHARE = 0.5  # of the step time
-LONG_ROWS = 32
-LONG_FACTOR = 3.0
 REMEDY = Remedy(
     "If data_time_s is high, speed up the loader; if the card throttles, check cooling, power "
     "cap and clocks, and drain the node.",
@@ -62,7 +59,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             cause="stall",
             kind=kind,
             symptom="stall",
-            severity="warning" if kind != "slow_rank" or _long(s) else "info",
+            severity="warning" if kind != "slow_rank" else "info",
             confidence=0.9 if kind != "slow_rank" else 0.7,
             summary=f"Steps take {s.value / (s.expected or s.value):.1f} times as long since "
             f"step {s.onset:,}: {where}.",
@@ -74,11 +71,6 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             remedy=REMEDY,
             decisive_test="Run ten steps on another card with the same data: the same time means the loader.",
         )
-
-
-def _long(s: Symptom) -> bool:
-    """Without a reason in the log only a long and deep slowdown is worth a warning: machines are shared."""
-    return s.rows >= LONG_ROWS and s.peak >= LONG_FACTOR * (s.expected or s.peak)
 
 
 RULE = Rule(
