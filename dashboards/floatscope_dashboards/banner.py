@@ -6,6 +6,7 @@ enough; colour, shape and word repeat it.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from floatscope_dashboards.facts import (
@@ -64,6 +65,8 @@ def banner(view: RunView) -> Banner:
     """The state of `view`, in the order that matters: finding, silence, bad end, then the quiet ones."""
     findings = read_findings(view.verdict)
     current = open_findings(findings)
+    if not current and _loss_is_broken(view):
+        current = tuple(item for item in findings if item.severity in ("critical", "warning"))
     if current:
         return _finding_banner(view, current, findings)
     if view.row.status == "stalled":
@@ -231,6 +234,12 @@ def _latest_recovered(findings: tuple[Finding, ...]) -> Finding | None:
 def _clean_steps(view: RunView, finding: Finding) -> int:
     since = finding.resolved_step if finding.resolved_step is not None else finding.onset_step
     return max(0, (view.row.last_step or 0) - (since or 0))
+
+
+def _loss_is_broken(view: RunView) -> bool:
+    """Whatever the tensors say: a run whose last loss is NaN or Inf has not recovered."""
+    loss = view.row.last_loss
+    return loss is not None and not math.isfinite(loss)
 
 
 def _reason(view: RunView) -> str:

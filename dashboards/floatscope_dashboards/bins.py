@@ -25,6 +25,10 @@ OUTLIER_SPANS = 1.5
 scale."""
 LOW_QUANTILE, HIGH_QUANTILE = 0.01, 0.98
 PAD_SHARE = 0.06
+SMOOTH_SHARE = 0.02
+"""Half-life of the smoothed line as a share of what is shown: 20 steps of a run of 1,000."""
+SMOOTH_FROM_BINS = 40
+"""With fewer bins a smoothed line would say less than the values themselves."""
 
 
 @dataclass(frozen=True)
@@ -125,6 +129,45 @@ def line(bins: Bins) -> tuple[list[int | None], list[float | None]]:
         x.append(None)
         y.append(None)
     return x, y
+
+
+def half_life_bins(bins: Bins) -> float | None:
+    """Half-life of the smoothed line, in bins; None when there are too few of them to smooth."""
+    if len(bins.step) < SMOOTH_FROM_BINS:
+        return None
+    return max(2.0, len(bins.step) * SMOOTH_SHARE)
+
+
+def smooth(bins: Bins, half_life: float) -> tuple[list[int | None], list[float | None]]:
+    """x and y of the exponential average of the means, `half_life` in bins.
+
+    Debiased, so that it starts at the first value and not at 0; begun anew after every gap, so that nothing
+    is smoothed over a NaN.
+    """
+    keep = 0.5 ** (1.0 / half_life)
+    x: list[int | None] = []
+    y: list[float | None] = []
+    for start, end in finite_runs(bins):
+        total = weight = 0.0
+        for index in range(start, end):
+            mean = bins.mean[index]
+            total = keep * total + (1.0 - keep) * (mean if mean is not None else 0.0)
+            weight = keep * weight + (1.0 - keep)
+            x.append(bins.step[index])
+            y.append(total / weight)
+        x.append(None)
+        y.append(None)
+    return x, y
+
+
+def whole_span(many: Sequence[Bins]) -> Span | None:
+    """The vertical range that leaves nothing out; None without a value."""
+    values = [value for bins in many for value in (*bins.low, *bins.high) if value is not None]
+    if not values:
+        return None
+    low, high = min(values), max(values)
+    pad = (high - low) * PAD_SHARE or abs(high) * PAD_SHARE or 1.0
+    return Span(low - pad, high + pad, above=0, below=0, largest=high, smallest=low)
 
 
 def band(bins: Bins) -> tuple[list[int | None], list[float | None]]:

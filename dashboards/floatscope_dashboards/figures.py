@@ -9,7 +9,7 @@ browser. A browser test holds the two ways equal.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from floatscope_dashboards.chart_parts import CONFIG, Figure, plain
@@ -57,14 +57,15 @@ def heatmap(
     onset: int | None = None,
     origin: str | None = None,
     order: Mapping[str, int] | None = None,
+    marks: Sequence[Mapping[str, Any]] = (),
 ) -> Figure:
     """The layer x step heat map of one statistic, ready to draw, from the REST payload with its u1 cells.
 
+    `marks` are payloads of statistics that tell where values are not finite (`heat_stats.mark_stats`).
     `origin` is the tensor where a finding began, `order` maps a layer to its first forward call. Raises
     ValueError naming the field when the payload's sizes do not agree.
     """
     frame = heat_frame(onset=onset)
-    figure: Figure = resolve(
-        fill_heat(frame, payload, stat=stat, onset=onset, origin=origin, order=order), theme
-    )
+    filled = fill_heat(frame, payload, stat=stat, onset=onset, origin=origin, order=order, marks=marks)
+    figure: Figure = resolve(filled, theme)
     return figure

@@ -56,6 +56,11 @@ class Setting:
     framework: str
     text: str
 
+    @property
+    def is_code(self) -> bool:
+        """Whether there is something to copy; else it is a sentence."""
+        return any(sign in self.text for sign in ("(", "=", "--", "_"))
+
 
 @dataclass(frozen=True)
 class Finding:

@@ -4,7 +4,7 @@ top."""
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from floatscope_dashboards.chart_parts import Figure, axis, layout, onset_shapes, plain
@@ -54,17 +54,21 @@ def fill_heat(
     onset: int | None,
     origin: str | None = None,
     order: Mapping[str, int] | None = None,
+    marks: Sequence[Mapping[str, Any]] = (),
 ) -> Figure:
     """A copy of `frame` with the payload's cells in the statistic's colours. Raises ValueError as
-    `read_grid`."""
+    `read_grid`.
+
+    `marks` are payloads of the statistics that tell where values are not finite.
+    """
     figure = copy.deepcopy(frame)
-    grid = read_grid(payload, worst=stat.worst, order=order)
-    values, marks = figure["data"]
+    grid = read_grid(payload, worst=stat.worst, order=order, marks=marks)
+    values, nonfinite = figure["data"]
     values["z"] = [list(row) for row in grid.value]
     values["zmin"], values["zmax"] = stat.low, stat.high
-    values["colorscale"] = f"@ramp-{stat.worst}"
-    marks["z"] = [list(row) for row in grid.mark]
-    for trace in (values, marks):
+    values["colorscale"] = f"@ramp-{stat.ramp}"
+    nonfinite["z"] = [list(row) for row in grid.mark]
+    for trace in (values, nonfinite):
         trace["x"] = list(grid.edges)
     settings = figure["layout"]
     rows = grid.rows
@@ -74,8 +78,7 @@ def fill_heat(
     settings["yaxis"]["tickvals"] = [at for at, _ in ticks]
     settings["yaxis"]["ticktext"] = [text for _, text in ticks]
     settings["annotations"] = _block_titles(rows)
-    tensors = [str(name) for name in payload.get("tensors", ())]
-    at = _row_of(rows, tensors, origin)
+    at = _row_of(rows, grid.tensors, origin)
     if at is not None and onset is not None and grid.edges and grid.edges[0] <= onset <= grid.edges[-1]:
         settings["annotations"].append(
             _origin_label(onset, at, right=onset > (grid.edges[0] + grid.edges[-1]) / 2)
@@ -128,7 +131,7 @@ def _block_titles(rows: tuple[Row | None, ...]) -> list[dict[str, Any]]:
     return titles
 
 
-def _row_of(rows: tuple[Row | None, ...], tensors: list[str], name: str | None) -> int | None:
+def _row_of(rows: tuple[Row | None, ...], tensors: tuple[str, ...], name: str | None) -> int | None:
     if name is None or name not in tensors:
         return None
     index = tensors.index(name)

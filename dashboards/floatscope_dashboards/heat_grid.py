@@ -6,8 +6,6 @@ static/js/grid.js does the same for live data; a browser test holds the two equa
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,17 +13,14 @@ from itertools import pairwise
 from typing import Any
 
 from floatscope.protocol.names import split_tensor
+from floatscope_dashboards.heat_cells import LEVELS, MISSING_CODE, NONFINITE_CODE, Cells, read_cells
 
-NONFINITE_CODE, MISSING_CODE = 255, 254
-LEVELS = 253
-"""Codes 0 to 253 are finite values, evenly from lo to hi."""
 MAX_ROWS = 240
 """More rows than this in a 420 px high picture are less than two pixels each; neighbours are then pooled."""
 SPACER_SHARE = 0.05
 """Height of the space before a block's title, as a share of all rows."""
 GAP_FACTOR = 4.0
 """As for lines: a distance of more than this many usual ones between columns is missing data."""
-NAN_MARK, INF_MARK = 1, 2
 
 BLOCKS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Activations", ("input", "output")),
@@ -48,13 +43,15 @@ class Row:
 
 @dataclass(frozen=True)
 class Grid:
-    """Cells ready to colour. `rows` holds None for a spacer; `value` and `mark` have one list per row.
+    """Cells ready to colour. `tensors` are named by `Row.tensors`; `rows` holds None for a spacer; `value`
+    and `mark` have one list per row.
 
     `edges` are the steps between columns, one more than there are columns; `columns` says which payload
     column a column is, None for a hole. A value is None where there is none; `mark` is NAN_MARK or INF_MARK
     or None.
     """
 
+    tensors: tuple[str, ...]
     rows: tuple[Row | None, ...]
     edges: tuple[float, ...]
     columns: tuple[int | None, ...]
@@ -67,52 +64,36 @@ def block_of(role: str) -> str:
     return next((name for name, roles in BLOCKS if role in roles), OTHER_BLOCK)
 
 
-def read_grid(payload: Mapping[str, Any], *, worst: str, order: Mapping[str, int] | None = None) -> Grid:
-    """The grid of a heat map payload; a cell of a pooled row is its worst ("low" or "high"; "none" as
-    "high").
+def read_grid(
+    payload: Mapping[str, Any],
+    *,
+    worst: str,
+    order: Mapping[str, int] | None = None,
+    marks: Sequence[Mapping[str, Any]] = (),
+) -> Grid:
+    """The grid of a heat map payload; a cell of a pooled row is its worst, the "low" or the "high" one.
 
-    Raises ValueError naming the field when data, tensors and columns do not fit together.
+    Tensors without any data have no row. `marks`: see `read_cells`, which also says what raises ValueError.
     """
-    tensors = [str(name) for name in payload.get("tensors", ())]
-    starts = [int(step) for step in payload.get("from", ())]
-    ends = [int(step) for step in payload.get("to", ())]
-    if len(starts) != len(ends):
-        raise ValueError(f"to: expected {len(starts)} columns as in from, got {len(ends)}")
-    codes = _decode(payload.get("data", ""), rows=len(tensors), columns=len(starts))
-    edges, columns = _columns(starts, ends, [at for at in range(len(starts)) if _has_data(codes, at)])
-    marks = _marks(payload)
-    rows = _rows(tensors, order or {})
-    low, high = float(payload.get("lo") or 0.0), float(payload.get("hi") or 0.0)
+    cells = read_cells(payload, marks)
+    used = [at for at in range(len(cells.starts)) if any(row[at] != MISSING_CODE for row in cells.codes)]
+    edges, columns = _columns(cells.starts, cells.ends, used)
+    rows = _rows(cells, order or {})
     values: list[tuple[float | None, ...]] = []
     signs: list[tuple[int | None, ...]] = []
     for row in rows:
-        if row is None:
-            values.append((None,) * len(columns))
-            signs.append((None,) * len(columns))
-            continue
-        cells = [None if at is None else _worst(codes, row.tensors, at, worst) for at in columns]
-        values.append(tuple(_value(code, low, high) for code in cells))
+        found = [
+            MISSING_CODE if row is None or at is None else _worst(cells, row.tensors, at, worst)
+            for at in columns
+        ]
+        values.append(tuple(cells.value(code) for code in found))
         signs.append(
             tuple(
-                _mark(marks, row.tensors, at) if code == NONFINITE_CODE and at is not None else None
-                for code, at in zip(cells, columns, strict=True)
+                cells.kind(row.tensors, at) if row and at is not None and code == NONFINITE_CODE else None
+                for code, at in zip(found, columns, strict=True)
             )
         )
-    return Grid(rows, edges, columns, tuple(values), tuple(signs))
-
-
-def _decode(text: Any, *, rows: int, columns: int) -> list[bytes]:
-    try:
-        data = base64.b64decode(str(text), validate=True)
-    except binascii.Error as error:
-        raise ValueError(f"data: expected base64, {error}") from error
-    if len(data) != rows * columns:
-        raise ValueError(f"data: expected {rows} x {columns} = {rows * columns} bytes, got {len(data)}")
-    return [data[row * columns : (row + 1) * columns] for row in range(rows)]
-
-
-def _has_data(codes: Sequence[bytes], column: int) -> bool:
-    return any(row[column] != MISSING_CODE for row in codes)
+    return Grid(cells.tensors, rows, edges, columns, tuple(values), tuple(signs))
 
 
 def _columns(
@@ -143,16 +124,17 @@ def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:
     return tuple((1, int(part), "") if index % 2 else (0, 0, part) for index, part in parts)
 
 
-def _rows(tensors: Sequence[str], order: Mapping[str, int]) -> tuple[Row | None, ...]:
-    split = [split_tensor(name) for name in tensors]
+def _rows(cells: Cells, order: Mapping[str, int]) -> tuple[Row | None, ...]:
+    split = [split_tensor(name) for name in cells.tensors]
+    shown = [at for at, row in enumerate(cells.codes) if any(code != MISSING_CODE for code in row)]
     roles = [role for _, roles in BLOCKS for role in roles]
     blocks: dict[str, list[int]] = {}
-    for index, (_, role) in enumerate(split):
-        blocks.setdefault(block_of(role), []).append(index)
+    for at in shown:
+        blocks.setdefault(block_of(split[at][1]), []).append(at)
     names = [name for name, _ in BLOCKS] + [OTHER_BLOCK]
     used = [name for name in names if name in blocks]
-    per_row = max(1, -(-len(tensors) // MAX_ROWS))
-    spacer = max(1, -(-len(tensors) // per_row) // int(1 / SPACER_SHARE))
+    per_row = max(1, -(-len(shown) // MAX_ROWS))
+    spacer = max(1, -(-len(shown) // per_row) // int(1 / SPACER_SHARE))
     rows: list[Row | None] = []
     for number, block in enumerate(used):
         indices = sorted(
@@ -179,30 +161,11 @@ def short_layer(layer: str) -> str:
     return _TO_FIRST_NUMBER.sub("", layer) or layer
 
 
-def _worst(codes: Sequence[bytes], tensors: Sequence[int], column: int, worst: str) -> int:
-    found = [codes[at][column] for at in tensors]
+def _worst(cells: Cells, tensors: Sequence[int], column: int, worst: str) -> int:
+    found = [cells.codes[at][column] for at in tensors]
     if NONFINITE_CODE in found:
         return NONFINITE_CODE
     finite = [code for code in found if code <= LEVELS]
     if not finite:
         return MISSING_CODE
     return min(finite) if worst == "low" else max(finite)
-
-
-def _value(code: int | None, low: float, high: float) -> float | None:
-    return None if code is None or code > LEVELS else low + code * (high - low) / LEVELS
-
-
-def _marks(payload: Mapping[str, Any]) -> dict[tuple[int, int], int]:
-    marks: dict[tuple[int, int], int] = {}
-    for name, mark in (("inf", INF_MARK), ("nan", NAN_MARK)):
-        for row, column, count in payload.get(name, ()):
-            if count:
-                marks[(int(row), int(column))] = mark
-    return marks
-
-
-def _mark(marks: Mapping[tuple[int, int], int], tensors: Sequence[int], column: int) -> int:
-    """NaN wins over Inf: it says more about what went wrong. A cell with neither count is NaN too."""
-    found = {marks[(at, column)] for at in tensors if (at, column) in marks}
-    return INF_MARK if found == {INF_MARK} else NAN_MARK

@@ -3,34 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 
 @dataclass(frozen=True)
 class HeatStat:
-    """One statistic. `worst` is "low", "high" or "none"; `low` to `high` is the colour range in its unit."""
+    """One statistic: the worst of a pooled cell is its "low" or its "high" value; `ramp` names its colours
+    from `low` to `high` in its unit; the words say what the ends of the scale mean."""
 
     name: str
     label: str
     unit: str
     worst: str
+    ramp: str
     low: float
     high: float
+    decimals: int
+    low_word: str = ""
+    high_word: str = ""
 
 
-# In the order of the buttons. Ranges: headroom 0 is clipping, 5 binades is far away; the others where a
-# trained eye starts to worry (5 % clipped, 20 % rounded to 0) and far beyond it. Only statistics of a bounded
+# In the order of the buttons. Ranges: headroom 0 uses the format to its end, which is where current scaling
+# puts every tensor; below it values clip, and far above it the low values are lost. The others: where a
+# trained eye starts to worry (5 % clipped, 20 % rounded to 0) and far beyond. Only statistics of a bounded
 # range: the payload's cells are 254 even steps from lowest to highest, which would show a scale of 3 as 0
 # beside one of 10,000. Amax and scale appear here as headroom, which is their logarithm.
 HEAT_STATS: tuple[HeatStat, ...] = (
-    HeatStat("headroom_log2", "Headroom", "binades", "low", 0.0, 5.0),
-    HeatStat("overflow_pct", "Clipped", "%", "high", 0.0, 5.0),
-    HeatStat("underflow_pct", "Underflow", "%", "high", 0.0, 20.0),
-    HeatStat("sqnr_db", "SNR", "dB", "low", 0.0, 40.0),
-    HeatStat("zero_pct", "Zeros", "%", "none", 0.0, 100.0),
-    HeatStat("unchanged_pct", "Unchanged", "%", "high", 0.0, 100.0),
+    HeatStat("headroom_log2", "Headroom", "binades", "low", "both", -4.0, 8.0, 2, "clips", "unused"),
+    HeatStat("overflow_pct", "Clipped", "%", "high", "high", 0.0, 5.0, 2),
+    HeatStat("underflow_pct", "Underflow", "%", "high", "high", 0.0, 20.0, 2),
+    HeatStat("sqnr_db", "SNR", "dB", "low", "low", 0.0, 40.0, 1),
+    HeatStat("zero_pct", "Zeros", "%", "high", "none", 0.0, 100.0, 2),
+    HeatStat("unchanged_pct", "Unchanged", "%", "high", "high", 0.0, 100.0, 2),
 )
+MARK_STATS: tuple[tuple[str, ...], ...] = (("rms",), ("nan_count", "inf_count"))
+"""Where non-finite values of a tensor are seen, best first. RMS is NaN or Inf if one element is, while an
+amax leaves NaN out, as Transformer Engine's does."""
 _BY_NAME: Mapping[str, HeatStat] = {stat.name: stat for stat in HEAT_STATS}
 
 
@@ -52,13 +61,16 @@ def first_choice(names: Iterable[str], signals: Iterable[str]) -> str | None:
     return available[0] if available else None
 
 
+def mark_stats(names: Iterable[str]) -> tuple[str, ...]:
+    """The statistics among `names` that tell where values are not finite; empty when there are none."""
+    available = set(names)
+    for wanted in MARK_STATS:
+        found = tuple(name for name in wanted if name in available)
+        if found:
+            return found
+    return ()
+
+
 def as_json(stat: HeatStat) -> dict[str, Any]:
     """The statistic for the page's script."""
-    return {
-        "name": stat.name,
-        "label": stat.label,
-        "unit": stat.unit,
-        "worst": stat.worst,
-        "low": stat.low,
-        "high": stat.high,
-    }
+    return asdict(stat)

@@ -43,6 +43,7 @@ def loss_frame(*, onset: int | None, resolved: int | None = None, panel: Panel |
     for name, anchor, colour, label in series:
         data.extend(_series_traces(name, anchor, colour, label))
     data.insert(1, _baseline_trace())
+    data.insert(3, _smooth_trace())
     domains = _DOMAINS[len(series)]
     layout = base_layout(margin={"l": 52, "r": 14, "t": 26, "b": 38})
     bottom = "y" if len(series) == 1 else f"y{len(series)}"
@@ -129,6 +130,21 @@ def _series_traces(name: str, anchor: str, colour: str, label: str) -> list[dict
     ]
 
 
+def _smooth_trace() -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "x": [],
+        "y": [],
+        "yaxis": "y",
+        "name": "Smoothed",
+        "line": {"color": "@s1", "width": 2.2},
+        "connectgaps": False,
+        "hovertemplate": "%{fullData.name} %{y:.5~g}<extra></extra>",
+        "meta": ["loss", "smooth"],
+    }
+
+
 def _baseline_trace() -> dict[str, Any]:
     return {
         "type": "scatter",
@@ -166,19 +182,31 @@ def fill_loss(
     *,
     onset: int | None,
     log: bool = False,
+    smooth: bool = True,
     x_range: tuple[float, float] | None = None,
 ) -> Figure:
     """A copy of `frame` with data: `series` maps loss, grad_norm, proof and baseline to column arrays.
 
+    `smooth` draws an average of loss and baseline, and the loss itself faintly behind it.
     `log` draws the loss on a logarithmic axis; values that are not positive are then left out of its range.
     `x_range` (steps) is the reader's zoom; without it everything is shown.
     """
     figure = copy.deepcopy(frame)
     layout = figure["layout"]
     read = {name: binning.read_bins(series.get(name)) for name in ("loss", "grad_norm", "proof", "baseline")}
+    half_life = binning.half_life_bins(read["loss"]) if smooth else None
     for trace in figure["data"]:
         name, part = trace["meta"]
         _fill_trace(trace, read[name], part)
+        if half_life is None:
+            continue
+        if part == "smooth":
+            trace["x"], trace["y"] = binning.smooth(read["loss"], half_life)
+        elif name == "baseline":
+            steps_each = half_life * read["loss"].distance
+            trace["x"], trace["y"] = binning.smooth(read["baseline"], steps_each / read["baseline"].distance)
+        elif (name, part) == ("loss", "line"):
+            trace["line"] = {"color": "@s1-raw", "width": 1}
     steps = [step for name in ("loss", "grad_norm", "proof") for step in read[name].step]
     first, last = (min(steps), max(steps)) if steps else (0, 1)
     whole = (float(first), last + max((last - first) * RIGHT_SPACE_SHARE, 1.0))
@@ -187,7 +215,7 @@ def fill_loss(
     _set_range(layout, "yaxis", binning.span([read["loss"], read["baseline"]], positive=log), log=log)
     _set_range(layout, "yaxis2", binning.span([read["grad_norm"]]), log=False)
     if "yaxis3" in layout:
-        _set_range(layout, "yaxis3", binning.span([read["proof"]]), log=False)
+        _set_range(layout, "yaxis3", binning.whole_span([read["proof"]]), log=False)
     for shape in layout["shapes"]:
         if shape.get("name") == "after-onset":
             shape["x1"] = max(whole[1], shape["x0"])
@@ -201,7 +229,9 @@ def fill_loss(
 
 
 def _fill_trace(trace: dict[str, Any], bins: Bins, part: str) -> None:
-    if part == "line":
+    if part == "smooth":
+        trace["x"], trace["y"] = [], []
+    elif part == "line":
         trace["x"], trace["y"] = binning.line(bins)
     elif part == "band":
         trace["x"], trace["y"] = binning.band(bins)

@@ -3,13 +3,16 @@ first."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from floatscope_dashboards import sparkline
 from floatscope_dashboards.views import RunRow, RunsView
 from floatscope_dashboards.wording import (
     LIVE_STATUS,
+    RECOVERED_SIGN,
     SEVERITY_ORDER,
     Sign,
     count_text,
@@ -98,13 +101,28 @@ def group(row: RunRow) -> str:
     return "watch" if row.health == "watch" else "healthy"
 
 
+def is_recovered(row: RunRow) -> bool:
+    """Healthy now, but it had a finding; not while its loss is NaN or Inf."""
+    broken = row.last_loss is not None and not math.isfinite(row.last_loss)
+    return row.health == "healthy" and row.cause is not None and not broken
+
+
 def row_sign(row: RunRow) -> Sign:
     """The sign that stands for the whole run: the finding's, else the status where that is the news."""
     if row.health in ("critical", "warning"):
         return health_sign(row.health)
     if row.status in ("failed", "crashed", "stalled"):
         return status_sign(row.status)
-    return health_sign(row.health)
+    return RECOVERED_SIGN if is_recovered(row) else health_sign(row.health)
+
+
+def onset_share(row: RunRow) -> float | None:
+    """Where the open finding began along the run, 0 to 1; None without one."""
+    if is_recovered(row):
+        return None
+    return sparkline.onset_share(
+        first_step=row.first_step, last_step=row.last_step, onset_step=row.onset_step
+    )
 
 
 def _worst_first(row: RunRow) -> tuple[int, int, float, str]:

@@ -10,7 +10,7 @@ from typing import Any
 from floatscope_dashboards.evidence import EvidenceCard, proof_panel
 from floatscope_dashboards.figures import CONFIG, heat_frame, loss_frame
 from floatscope_dashboards.heat_grid import block_of
-from floatscope_dashboards.heat_stats import HeatStat, as_json
+from floatscope_dashboards.heat_stats import HeatStat, as_json, mark_stats
 from floatscope_dashboards.theme import TOKENS
 from floatscope_dashboards.views import RunView
 from floatscope_dashboards.wording import as_int, as_text
@@ -41,6 +41,7 @@ def run_data(
             "baseline": row.baseline,
             "stats": [as_json(item) for item in stats],
             "stat": stat,
+            "marks": list(mark_stats(view.heat_stats)),
             "proof": None if panel is None else {"tensor": panel[0].tensor, "stat": panel[1]},
             "origin": lead.tensor if lead is not None and lead.tensor else None,
             "order": order,

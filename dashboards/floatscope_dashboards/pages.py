@@ -22,11 +22,18 @@ from floatscope_dashboards import assets, sparkline
 from floatscope_dashboards.banner import Banner, banner
 from floatscope_dashboards.evidence import EvidenceCard, evidence_card
 from floatscope_dashboards.heat_stats import first_choice, offered
-from floatscope_dashboards.overview import Overview, overview, row_sign
+from floatscope_dashboards.overview import Overview, is_recovered, onset_share, overview, row_sign
 from floatscope_dashboards.page_data import run_data
 from floatscope_dashboards.row_words import RowWords, row_words
 from floatscope_dashboards.views import Kpi, RunRow, RunsView, RunView
-from floatscope_dashboards.wording import as_int, duration_text, health_sign, status_sign, step_text
+from floatscope_dashboards.wording import (
+    RECOVERED_SIGN,
+    as_int,
+    duration_text,
+    health_sign,
+    status_sign,
+    step_text,
+)
 
 CONTENT_SECURITY_POLICY = (
     "default-src 'self'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
@@ -78,9 +85,7 @@ class Pages:
         row = view.row
         found = banner(view)
         card = evidence_card(view.verdict)
-        share = sparkline.onset_share(
-            first_step=row.first_step, last_step=row.last_step, onset_step=row.onset_step
-        )
+        share = onset_share(row)
         stats = offered(view.heat_stats)
         stat = first_choice(view.heat_stats, [item.signal for item in card.evidence])
         sign = row_sign(row)
@@ -92,7 +97,7 @@ class Pages:
             now=view.now,
             row=row,
             banner=found,
-            health=health_sign(row.health),
+            health=RECOVERED_SIGN if is_recovered(row) else health_sign(row.health),
             status=status_sign(row.status),
             project_href="/?" + urlencode({"project": row.project}),
             baseline_href="/runs/" + quote(row.baseline or "", safe=""),

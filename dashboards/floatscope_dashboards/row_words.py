@@ -10,7 +10,7 @@ from urllib.parse import quote
 from markupsafe import Markup
 
 from floatscope_dashboards import sparkline
-from floatscope_dashboards.overview import ago, group, is_live, row_sign
+from floatscope_dashboards.overview import ago, group, is_live, is_recovered, onset_share, row_sign
 from floatscope_dashboards.views import RunRow
 from floatscope_dashboards.wording import (
     Sign,
@@ -48,9 +48,7 @@ class RowWords:
 def row_words(row: RunRow, *, now: datetime) -> RowWords:
     """The words of `row` at `now`."""
     sign = row_sign(row)
-    share = sparkline.onset_share(
-        first_step=row.first_step, last_step=row.last_step, onset_step=row.onset_step
-    )
+    share = onset_share(row)
     loss_bad = row.last_loss is not None and not math.isfinite(row.last_loss)
     href = "/runs/" + quote(row.run_id, safe="")
     return RowWords(
@@ -80,12 +78,13 @@ def _diagnosis(row: RunRow, now: datetime) -> str:
             return f"No data for {ago(now, row.last_seen)}"
         if row.status in ("crashed", "failed"):
             return f"{status_sign(row.status).word} without a numerical cause"
-    return row.headline.strip().removesuffix(".") or cause_label(row.cause) or "No finding"
+    text = row.headline.strip().removesuffix(".") or cause_label(row.cause) or "No finding"
+    return f"Recovered: {text}" if is_recovered(row) else text
 
 
 def _since(row: RunRow) -> str:
     if row.onset_step is not None:
-        return f"Since step {step_text(row.onset_step)}"
+        return f"{'At' if is_recovered(row) else 'Since'} step {step_text(row.onset_step)}"
     return f"Last step {step_text(row.last_step)}" if row.status == "stalled" else ""
 
 

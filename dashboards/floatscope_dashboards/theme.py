@@ -27,6 +27,7 @@ LIGHT: Mapping[str, str] = {
     "s1": "#0072b2",
     "s2": "#d55e00",
     "s3": "#009e73",
+    "s1-raw": "#0072b266",
     "s1-band": "#0072b238",
     "s2-band": "#d55e002a",
     "s3-band": "#009e7330",
@@ -50,6 +51,7 @@ DARK: Mapping[str, str] = {
     "s1": "#56b4e9",
     "s2": "#ff8a4c",
     "s3": "#3cc79e",
+    "s1-raw": "#56b4e966",
     "s1-band": "#56b4e938",
     "s2-band": "#ff8a4c2a",
     "s3-band": "#3cc79e30",
@@ -89,6 +91,32 @@ HIGH_RAMPS: Mapping[str, tuple[tuple[float, str], ...]] = {
     "dark": ((0.0, "#1e2a37"), (0.12, "#4a4038"), (0.35, "#9a4f28"), (0.7, "#d9662c"), (1.0, "#ff8f55")),
 }
 
+# For headroom, from 4 binades of clipping over 0, which is fine, to 8 binades of unused range.
+BOTH_RAMPS: Mapping[str, tuple[tuple[float, str], ...]] = {
+    "light": (
+        (0.0, "#a8320a"),
+        (0.167, "#d8692b"),
+        (0.292, "#f0ab62"),
+        (0.325, "#f7e6c8"),
+        (0.335, "#eef2f6"),
+        (0.5, "#dfe8f0"),
+        (0.667, "#b9d2e6"),
+        (0.833, "#79add4"),
+        (1.0, "#2a72ac"),
+    ),
+    "dark": (
+        (0.0, "#ff8f55"),
+        (0.167, "#d9662c"),
+        (0.292, "#9a4f28"),
+        (0.325, "#54443a"),
+        (0.335, "#1e2a37"),
+        (0.5, "#22313f"),
+        (0.667, "#2b455c"),
+        (0.833, "#37719c"),
+        (1.0, "#56b4e9"),
+    ),
+}
+
 # For statistics without a bad end (amax, scale): one hue, low to high.
 NEUTRAL_RAMPS: Mapping[str, tuple[tuple[float, str], ...]] = {
     "light": ((0.0, "#f3f6f9"), (0.5, "#9fc3dd"), (1.0, "#0b5c94")),
@@ -99,6 +127,7 @@ NEUTRAL_RAMPS: Mapping[str, tuple[tuple[float, str], ...]] = {
 TOKENS: Mapping[str, Mapping[str, Any]] = {
     theme: {
         **colours,
+        "ramp-both": [list(stop) for stop in BOTH_RAMPS[theme]],
         "ramp-low": [list(stop) for stop in RAMPS[theme]],
         "ramp-high": [list(stop) for stop in HIGH_RAMPS[theme]],
         "ramp-none": [list(stop) for stop in NEUTRAL_RAMPS[theme]],

@@ -39,6 +39,7 @@ STATUS: Mapping[str, Sign] = {
     "crashed": Sign("no", "\u2715", "Crashed"),
 }
 LIVE_STATUS = ("running", "stalled")
+RECOVERED_SIGN = Sign("back", "\u21ba", "Recovered")
 UNKNOWN_SIGN = Sign("idle", "?", "Unknown")
 
 SEVERITY_ORDER: Mapping[str, int] = {"critical": 0, "warning": 1, "watch": 2, "info": 2, "healthy": 3}
@@ -153,7 +154,7 @@ def cause_label(cause: str | None) -> str:
 def signal_of(name: str) -> Signal:
     """Label and unit of a signal; an unknown one keeps its own name."""
     unit = "%" if name.endswith("_pct") else "s" if name.endswith("_s") else ""
-    return SIGNALS.get(name) or Signal(name[:1].upper() + name[1:], unit)
+    return SIGNALS.get(name) or Signal(name if "_" in name else name[:1].upper() + name[1:], unit)
 
 
 def health_sign(health: str) -> Sign:

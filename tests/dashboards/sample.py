@@ -25,6 +25,7 @@ LAYERS = 12
 PARTS = ("attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2")
 ORIGIN = "blocks.8.mlp.fc2/input"
 HOSTILE = "<script>window.stolen=1</script><img src=x onerror=window.stolen=2>\"'&{{7*7}}"
+HEAT_STATS = ("headroom_log2", "overflow_pct", "underflow_pct", "amax", "scale", "rms")
 ROLES = ("input", "weight", "grad_output")
 
 
@@ -252,13 +253,16 @@ def _curves(onset: int | None) -> Curves:
         layer, _, role = tensor.rpartition("/")
         number = int(layer.split(".")[1])
         jitter = (zlib.crc32(f"{tensor} {step}".encode()) / 2**32 - 0.5) * 0.3
-        base = {"input": 2.7, "weight": 3.7, "grad_output": 4.2}[role]
-        headroom = base - 0.4 * math.sin(number) - (0.2 if "fc2" in layer else 0.0) + jitter
+        base = {"input": 0.55, "weight": 0.3, "grad_output": 1.7}[role]
+        headroom = base + 0.2 * math.sin(number) + jitter
         clips = onset is not None and role == "input" and "mlp.fc2" in layer and number >= 8
         if clips and onset is not None and step >= onset + 6 * (number - 8):
-            headroom = max(-1.6, headroom - 1.2 - (step - onset) / 25)
+            headroom = max(-1.6, -0.2 - (step - onset) / 25)
         if onset is not None and step in (352, 353, 354) and (role == "grad_output" or number > 8):
-            return math.nan if number != 11 else math.inf
+            # As Transformer Engine's amax does, headroom leaves NaN out; RMS does not.
+            return None if name != "rms" else math.nan if number != 11 else math.inf
+        if name == "rms":
+            return 1.0 + jitter
         if name == "headroom_log2":
             return headroom
         if name == "overflow_pct":
@@ -323,7 +327,9 @@ def run_view(found: dict[str, Any] | None = None, **more: Any) -> RunView:
         info=own.get("info", info()),
         verdict=found if found is not None else verdict(finding()),
         kpis=own.get("kpis", kpis()),
-        heat_stats=own.get("heat_stats", ("headroom_log2", "overflow_pct", "underflow_pct", "amax", "scale")),
+        heat_stats=own.get(
+            "heat_stats", ("headroom_log2", "overflow_pct", "underflow_pct", "amax", "scale", "rms")
+        ),
         at=own.get("at"),
         now=NOW,
         version="0.1.0",

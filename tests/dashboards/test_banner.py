@@ -95,6 +95,11 @@ def test_recovered_until_enough_clean_steps_then_healthy() -> None:
     assert later.state == "healthy"
 
 
+def test_a_run_whose_last_loss_is_nan_has_not_recovered() -> None:
+    back = verdict(finding(state="recovered", resolved_step=301), status="healthy")
+    assert banner(run_view(back, **quiet(last_loss=float("nan")))).state == "critical"
+
+
 def test_stalled_without_finding_is_greyed_and_dated() -> None:
     silent = quiet(status="stalled", last_seen=NOW - timedelta(minutes=14))
     found = banner(run_view(verdict(), **silent))

@@ -189,3 +189,27 @@ def test_the_share_button_of_plotly_is_off() -> None:
     assert figures.CONFIG["showSendToCloud"] is False
     assert figures.CONFIG["plotlyServerURL"] == ""
     assert figures.CONFIG["modeBarButtons"] == [["toImage"]]
+
+
+def test_smoothing_starts_at_the_first_value_and_never_goes_over_a_gap() -> None:
+    values: list[float | None] = [*[2.0] * 50, NAN, *[8.0] * 50]
+    figure = figures.loss({"loss": columns(values), "baseline": columns([2.0] * 101)}, theme="light")
+    smoothed = trace(figure, "loss", "smooth")["y"]
+    assert smoothed[:50] == pytest.approx([2.0] * 50)
+    assert smoothed[50] is None
+    assert smoothed[51:101] == pytest.approx([8.0] * 50)
+    assert trace(figure, "loss", "line")["line"]["width"] == 1, "the values themselves stay, faintly"
+    assert len(trace(figure, "loss", "line")["y"]) == len(smoothed)
+
+
+def test_few_values_are_not_smoothed() -> None:
+    figure = figures.loss({"loss": columns([1.0, 2.0, 3.0])}, theme="light")
+    assert trace(figure, "loss", "smooth")["y"] == []
+    assert trace(figure, "loss", "line")["line"]["width"] == 2
+
+
+def test_the_proof_is_never_cut_at_its_peak() -> None:
+    values: list[float | None] = [0.0] * 100
+    values[50] = 77.0
+    figure = figures.loss({"proof": columns(values)}, theme="light", panel=Panel("t", "Values clipped", "%"))
+    assert figure["layout"]["yaxis3"]["range"][1] > 77

@@ -10,8 +10,10 @@ import plotly.graph_objects as go
 import pytest
 
 from floatscope_dashboards import figures
-from floatscope_dashboards.heat_grid import INF_MARK, MAX_ROWS, NAN_MARK, natural_key, read_grid, short_layer
-from floatscope_dashboards.heat_stats import HEAT_STATS, first_choice, offered
+from floatscope_dashboards.heat_cells import INF_MARK, NAN_MARK, read_cells
+from floatscope_dashboards.heat_grid import MAX_ROWS, natural_key, read_grid, short_layer
+from floatscope_dashboards.heat_stats import HEAT_STATS, first_choice, mark_stats, offered
+from floatscope_dashboards.theme import TOKENS
 from tests.dashboards.sample import HOSTILE, ORIGIN, faulty_curves
 
 HEADROOM = HEAT_STATS[0]
@@ -144,3 +146,44 @@ def test_the_first_statistic_is_the_one_that_proves_the_finding() -> None:
     assert first_choice(names, []) == "headroom_log2"
     assert first_choice(("overflow_pct",), []) == "overflow_pct"
     assert first_choice(("amax",), []) is None
+
+
+def test_where_values_are_not_finite_is_laid_over_from_other_statistics() -> None:
+    source = payload(["a/input", "b/input"], [[9, 254, 9], [9, 9, 9]])
+    rms = payload(
+        ["a/input", "emb/output"], [[9, 255, 9], [9, 255, 255]], nan=[[0, 1, 1], [1, 2, 1]], inf=[[1, 1, 1]]
+    )
+    cells = read_cells(source, [rms])
+    assert cells.tensors == ("a/input", "b/input", "emb/output")
+    assert list(cells.codes[0]) == [9, 255, 9]
+    assert list(cells.codes[2]) == [254, 255, 255]
+    assert (cells.kind([0], 1), cells.kind([2], 1), cells.kind([0, 2], 1)) == (NAN_MARK, INF_MARK, NAN_MARK)
+
+
+def test_a_count_of_nan_elements_marks_its_cell_unless_it_is_zero() -> None:
+    counts = payload(["a/input"], [[0, 3, 254]], stat="nan_count")
+    assert list(read_cells(payload(["a/input"], [[9, 9, 9]]), [counts]).codes[0]) == [9, 255, 9]
+
+
+def test_marks_over_other_columns_are_left_out() -> None:
+    rms = payload(["a/input"], [[255]], nan=[[0, 0, 1]])
+    assert list(read_cells(payload(["a/input"], [[9, 9]]), [rms]).codes[0]) == [9, 9]
+
+
+def test_tensors_without_the_statistic_have_no_row() -> None:
+    grid = read_grid(payload(["a/input", "emb/output"], [[9], [254]]), worst="low")
+    assert [row.label for row in grid.rows if row] == ["a"]
+
+
+def test_rms_tells_what_is_not_finite_else_the_counts() -> None:
+    assert mark_stats(("amax", "rms", "nan_count")) == ("rms",)
+    assert mark_stats(("amax", "nan_count")) == ("nan_count",)
+    assert mark_stats(("amax",)) == ()
+
+
+def test_headroom_recedes_at_zero_where_current_scaling_puts_every_tensor() -> None:
+    place = -HEADROOM.low / (HEADROOM.high - HEADROOM.low)
+    for theme, background in (("light", 0xEE), ("dark", 0x1E)):
+        ramp = TOKENS[theme]["ramp-both"]
+        after = next(colour for at, colour in ramp if at > place)
+        assert int(after[1:3], 16) == background

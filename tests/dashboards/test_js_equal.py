@@ -31,7 +31,8 @@ HEAT_JS = """async ([frame, payload, options, tokens]) => {
   const { readGrid } = await import('/static/js/grid.js');
   const { fillHeat } = await import('/static/js/heat.js');
   const { resolve } = await import('/static/js/plot.js');
-  const grid = readGrid(payload, { worst: options.stat.worst, order: options.order });
+  const { order, marks } = options;
+  const grid = readGrid(payload, { worst: options.stat.worst, order, marks });
   return resolve(fillHeat(frame, grid, options), tokens);
 }"""
 WORDS_JS = """async (values) => {
@@ -89,10 +90,10 @@ def page(watched: Watched, site: Site) -> Any:
 def test_the_loss_chart(page: Any, name: str) -> None:
     series = loss_series(name)
     panel = Panel(HOSTILE, "Values clipped", "%") if name == "faulty" else None
-    for log, zoom in ((False, None), (True, None), (False, (250.0, 340.5))):
+    for log, smooth, zoom in ((False, True, None), (True, False, None), (False, True, (250.0, 340.5))):
         frame = loss_frame(onset=300, panel=panel)
-        ours = resolve(fill_loss(frame, series, onset=300, log=log, x_range=zoom), "dark")
-        options = {"onset": 300, "log": log, "range": zoom}
+        ours = resolve(fill_loss(frame, series, onset=300, log=log, smooth=smooth, x_range=zoom), "dark")
+        options = {"onset": 300, "log": log, "smooth": smooth, "range": zoom}
         theirs = page.evaluate(LOSS_JS, [frame, series, options, TOKENS["dark"]])
         assert close(json.loads(json.dumps(ours)), theirs) == []
         go.Figure(theirs)
@@ -103,9 +104,15 @@ def test_the_heat_map(page: Any, stat: Any) -> None:
     payload = faulty_curves().heatmap("headroom_log2", 0, 1 << 50, 40)
     payload["tensors"] = [*payload["tensors"][:-1], HOSTILE]
     order = {"blocks.11.mlp.fc2": 0}
+    marks = [
+        faulty_curves().heatmap("rms", 0, 1 << 50, 40),
+        {**payload, "stat": "nan_count", "lo": 0.0, "tensors": ["extra/output", *payload["tensors"][1:]]},
+        {**payload, "stat": "inf_count", "from": [1]},
+    ]
     frame = heat_frame(onset=300)
-    ours = resolve(fill_heat(frame, payload, stat=stat, onset=300, origin=ORIGIN, order=order), "light")
-    options = {"stat": vars(stat), "onset": 300, "origin": ORIGIN, "order": order}
+    filled = fill_heat(frame, payload, stat=stat, onset=300, origin=ORIGIN, order=order, marks=marks)
+    ours = resolve(filled, "light")
+    options = {"stat": vars(stat), "onset": 300, "origin": ORIGIN, "order": order, "marks": marks}
     theirs = page.evaluate(HEAT_JS, [frame, payload, options, TOKENS["light"]])
     assert close(json.loads(json.dumps(ours)), theirs) == []
     go.Figure(theirs)

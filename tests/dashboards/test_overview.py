@@ -95,6 +95,15 @@ def test_a_row_in_words() -> None:
     assert (none.loss, none.loss_bad, none.step, none.seen) == ("\u2013", False, "\u2013", "\u2013")
 
 
+def test_a_recovered_run_says_so_instead_of_healthy() -> None:
+    back = row(health="healthy")
+    words = row_words(back, now=NOW)
+    assert (words.sign.word, words.since) == ("Recovered", "At step 300")
+    assert words.diagnosis.startswith("Recovered: Activations of")
+    assert "sp-after" not in words.sparkline
+    assert row_words(row(health="healthy", last_loss=float("nan")), now=NOW).sign.word == "Healthy"
+
+
 def test_silence_and_a_crash_are_the_diagnosis_of_a_run_without_finding() -> None:
     silent = stalled(last_seen=NOW - timedelta(minutes=14))
     assert row_words(silent, now=NOW).diagnosis == "No data for 14 min"

@@ -149,7 +149,8 @@ def test_status_is_in_the_title_as_a_sign_and_on_the_page_as_shape_and_word(
     pages: Pages, health: str, sign: str, word: str
 ) -> None:
     found = verdict(finding(severity=health)) if health != "healthy" else verdict()
-    html = pages.run(run_view(found, health=health))
+    cause = None if health == "healthy" else "stale_scale_saturation"
+    html = pages.run(run_view(found, health=health, cause=cause))
     title = re.search(r"<title>(.*?)</title>", html)
     assert title is not None
     assert title.group(1).startswith(f"{sign} llama-7b-e4m3-r3")
@@ -220,6 +221,14 @@ def test_message_says_what_is_the_matter(pages: Pages) -> None:
     html = pages.message(404, "No such run", "It may have been deleted.")
     assert "404" in html
     assert "It may have been deleted." in html
+
+
+def test_only_something_to_copy_has_a_copy_button(pages: Pages) -> None:
+    sentence = {"text": "Skip the batch.", "settings": {"transformer_engine": "not a scale problem"}}
+    html = pages.run(run_view(verdict(finding(remedy=sentence))))
+    assert "not a scale problem" in html
+    assert "copy-setting" not in html
+    assert "copy-setting" in pages.run(run_view())
 
 
 def test_pages_are_small(pages: Pages) -> None:

@@ -6,6 +6,8 @@ const OUTLIER_SPANS = 1.5;
 const LOW_QUANTILE = 0.01;
 const HIGH_QUANTILE = 0.98;
 const PAD_SHARE = 0.06;
+const SMOOTH_SHARE = 0.02;
+const SMOOTH_FROM_BINS = 40;
 
 const finite = (value) => (typeof value === 'number' && Number.isFinite(value) ? value : null);
 const whole = (value) => (Number.isInteger(value) ? value : 0);
@@ -57,6 +59,39 @@ export function line(bins) {
     y.push(...run.map((row) => row.mean), null);
   }
   return { x, y };
+}
+
+/** Half-life of the smoothed line, in bins; null when there are too few of them to smooth. */
+export const halfLifeBins = ({ rows }) => (rows.length < SMOOTH_FROM_BINS ? null : Math.max(2, rows.length * SMOOTH_SHARE));
+
+/** The exponential average of the means: debiased, and begun anew after every gap. */
+export function smooth(bins, halfLife) {
+  const keep = 0.5 ** (1 / halfLife);
+  const x = [];
+  const y = [];
+  for (const run of finiteRuns(bins)) {
+    let total = 0;
+    let weight = 0;
+    for (const row of run) {
+      total = keep * total + (1 - keep) * row.mean;
+      weight = keep * weight + (1 - keep);
+      x.push(row.step);
+      y.push(total / weight);
+    }
+    x.push(null);
+    y.push(null);
+  }
+  return { x, y };
+}
+
+/** The vertical range that leaves nothing out; null without a value. */
+export function wholeSpan(many) {
+  const values = many.flatMap((bins) => bins.rows.flatMap((row) => [row.low, row.high])).filter((value) => value != null);
+  if (!values.length) return null;
+  const low = values.reduce((a, b) => Math.min(a, b));
+  const high = values.reduce((a, b) => Math.max(a, b));
+  const pad = (high - low) * PAD_SHARE || Math.abs(high) * PAD_SHARE || 1;
+  return { low: low - pad, high: high + pad, above: 0, below: 0, largest: high, smallest: low };
 }
 
 /** One closed polygon per finite run: fill to the next trace draws a wrong one across a gap. */

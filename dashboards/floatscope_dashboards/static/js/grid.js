@@ -1,13 +1,10 @@
 // The heat map's cells from the REST payload. The same as heat_grid.py; a browser test holds the two equal.
 
-export const NONFINITE_CODE = 255;
-export const LEVELS = 253;
-const MISSING_CODE = 254;
+import { LEVELS, MISSING_CODE, NONFINITE_CODE, readCells } from './cells.js';
+
 const MAX_ROWS = 240;
 const SPACER_SHARE = 0.05;
 const GAP_FACTOR = 4;
-const NAN_MARK = 1;
-const INF_MARK = 2;
 export const BLOCKS = [
   ['Activations', ['input', 'output']],
   ['Weights', ['weight']],
@@ -24,12 +21,6 @@ export function splitTensor(name) {
 }
 
 const blockOf = (role) => BLOCKS.find(([, roles]) => roles.includes(role))?.[0] ?? OTHER_BLOCK;
-
-function decode(text, rows, columns) {
-  const raw = atob(text ?? '');
-  if (raw.length !== rows * columns) throw new Error(`data: expected ${rows} x ${columns} bytes, got ${raw.length}`);
-  return Uint8Array.from(raw, (letter) => letter.charCodeAt(0));
-}
 
 /** Edges between columns and the payload column of each; null is a hole. `used`: the columns that have any data. */
 function columnsOf(starts, ends, used) {
@@ -67,16 +58,17 @@ export function compareNatural(a, b) {
 /** The layer from its number on: model.layers.23.mlp.fc2 reads 23.mlp.fc2. */
 export const shortLayer = (layer) => layer.replace(/^.*?(?=\b[0-9]+\.)/, '') || layer;
 
-function rowsOf(tensors, order) {
-  const split = tensors.map(splitTensor);
+function rowsOf(cells, order) {
+  const split = cells.tensors.map(splitTensor);
+  const shown = split.map((_, at) => at).filter((at) => cells.codes[at].some((code) => code !== MISSING_CODE));
   const blocks = new Map();
-  split.forEach(({ role }, index) => {
-    const block = blockOf(role);
+  for (const at of shown) {
+    const block = blockOf(split[at].role);
     if (!blocks.has(block)) blocks.set(block, []);
-    blocks.get(block).push(index);
-  });
-  const perRow = Math.max(1, Math.ceil(tensors.length / MAX_ROWS));
-  const spacer = Math.max(1, Math.floor(Math.ceil(tensors.length / perRow) / Math.floor(1 / SPACER_SHARE)));
+    blocks.get(block).push(at);
+  }
+  const perRow = Math.max(1, Math.ceil(shown.length / MAX_ROWS));
+  const spacer = Math.max(1, Math.floor(Math.ceil(shown.length / perRow) / Math.floor(1 / SPACER_SHARE)));
   const roleOrder = (role) => (ROLES.includes(role) ? ROLES.indexOf(role) : ROLES.length);
   const rows = [];
   for (const block of [...BLOCKS.map(([name]) => name), OTHER_BLOCK].filter((name) => blocks.has(name))) {
@@ -101,42 +93,29 @@ function rowsOf(tensors, order) {
 
 /**
  * @param {object} payload of the REST interface
- * @param {{worst: string, order?: object}} options worst direction of the statistic, call order of the layers
+ * @param {{worst: string, order?: object, marks?: object[]}} options worst: which value of a pooled cell is shown;
+ *   order: first forward call of the layers; marks: payloads that tell where values are not finite
  */
-export function readGrid(payload, { worst, order = {} }) {
-  const tensors = payload.tensors ?? [];
-  const starts = payload.from ?? [];
-  const ends = payload.to ?? [];
-  const width = starts.length;
-  const codes = decode(payload.data, tensors.length, width);
-  const used = starts.map((_, at) => at).filter((at) => tensors.some((_, row) => codes[row * width + at] !== MISSING_CODE));
+export function readGrid(payload, { worst, order = {}, marks = [] }) {
+  const cells = readCells(payload, marks);
+  const { starts, ends, codes } = cells;
+  const used = starts.map((_, at) => at).filter((at) => codes.some((row) => row[at] !== MISSING_CODE));
   const { edges, columns } = columnsOf(starts, ends, used);
-  const marks = new Map();
-  for (const [name, mark] of [['inf', INF_MARK], ['nan', NAN_MARK]]) {
-    for (const [row, column, count] of payload[name] ?? []) if (count) marks.set(row * width + column, mark);
-  }
-  const rows = rowsOf(tensors, order);
-  const low = payload.lo ?? 0;
-  const step = ((payload.hi ?? 0) - low) / LEVELS;
-  const worstCode = (group, at) => {
-    const found = group.map((tensor) => codes[tensor * width + at]);
+  const rows = rowsOf(cells, order);
+  const cell = (row, at) => {
+    if (!row || at == null) return MISSING_CODE;
+    const found = row.tensors.map((tensor) => codes[tensor][at]);
     if (found.includes(NONFINITE_CODE)) return NONFINITE_CODE;
     const usable = found.filter((code) => code <= LEVELS);
     if (!usable.length) return MISSING_CODE;
     return worst === 'low' ? Math.min(...usable) : Math.max(...usable);
   };
-  const cell = (group, at) => (at == null ? MISSING_CODE : worstCode(group, at));
-  const valueOf = (code) => (code > LEVELS ? null : low + code * step);
-  const markOf = (group, at) => {
-    const found = new Set(group.map((tensor) => marks.get(tensor * width + at)).filter(Boolean));
-    return found.size === 1 && found.has(INF_MARK) ? INF_MARK : NAN_MARK;
-  };
   const value = [];
   const mark = [];
   for (const row of rows) {
-    const found = row ? columns.map((at) => cell(row.tensors, at)) : columns.map(() => MISSING_CODE);
-    value.push(found.map(valueOf));
-    mark.push(found.map((code, index) => (code === NONFINITE_CODE ? markOf(row.tensors, columns[index]) : null)));
+    const found = columns.map((at) => cell(row, at));
+    value.push(found.map(cells.valueOf));
+    mark.push(found.map((code, index) => (code === NONFINITE_CODE ? cells.kind(row.tensors, columns[index]) : null)));
   }
-  return { tensors, rows, edges, columns, value, mark, codes, width, valueOf, markOf, starts, ends };
+  return { ...cells, rows, edges, columns, value, mark };
 }

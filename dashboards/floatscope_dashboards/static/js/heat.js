@@ -13,7 +13,7 @@ const MAX_TICK_TEXT = 20;
 export function fillHeat(frame, grid, { stat, onset, origin = null }) {
   const figure = structuredClone(frame);
   const [values, marks] = figure.data;
-  Object.assign(values, { z: grid.value, zmin: stat.low, zmax: stat.high, colorscale: `@ramp-${stat.worst}`, x: grid.edges });
+  Object.assign(values, { z: grid.value, zmin: stat.low, zmax: stat.high, colorscale: `@ramp-${stat.ramp}`, x: grid.edges });
   Object.assign(marks, { z: grid.mark, x: grid.edges });
   const { layout } = figure;
   const { rows, edges } = grid;

@@ -2,13 +2,15 @@
 // The scrubber is an element over the plot: moving a Plotly shape would redraw the whole map.
 import { $, $$, NARROW_SPACE, element, numberText, setAddress, stepText, theme } from './core.js';
 import { heatmap } from './api.js';
-import { NONFINITE_CODE, LEVELS, readGrid, splitTensor } from './grid.js';
+import { LEVELS, MISSING_CODE, NONFINITE_CODE } from './cells.js';
+import { readGrid, splitTensor } from './grid.js';
 import { fillHeat } from './heat.js';
 import { draw, fail } from './plot.js';
 
 const MAX_COLUMNS = 400;
 const LISTED = 9;
 const TIP_ROWS = 3;
+const BAD_FROM = 0.02;
 const NARROW_PX = 560;
 const NARROW_LEFT_PX = 96;
 const MARK_WORD = { 1: 'NaN', 2: 'Inf' };
@@ -37,9 +39,11 @@ export function heatView(current, steps) {
     const wanted = stat();
     const columns = Math.min(MAX_COLUMNS, Math.max(60, place.clientWidth - 150));
     try {
-      const payload = await heatmap(data.run, wanted.name, { columns: Math.round(columns), steps: steps() });
+      const window = { columns: Math.round(columns), steps: steps() };
+      const names = [wanted.name, ...data.marks];
+      const [payload, ...marks] = await Promise.all(names.map((name) => heatmap(data.run, name, window)));
       if (ticket !== asked) return;
-      grid = readGrid(payload, { worst: wanted.worst, order: data.order });
+      grid = readGrid(payload, { worst: wanted.worst, order: data.order, marks });
       await redraw();
     } catch (error) {
       if (ticket === asked) fail(place, `The heat map could not be loaded: ${error.message}.`);
@@ -117,14 +121,25 @@ export function heatView(current, steps) {
   function valueText(code, mark) {
     if (code === NONFINITE_CODE) return MARK_WORD[mark];
     if (code > LEVELS) return 'no data';
-    const { unit } = stat();
-    return numberText(grid.valueOf(code)) + (unit ? NARROW_SPACE + unit : '');
+    const { unit, decimals } = stat();
+    // "|| 0": a tiny negative number is 0, not -0.
+    return numberText(Number(grid.valueOf(code).toFixed(decimals)) || 0) + (unit ? NARROW_SPACE + unit : '');
   }
 
+  /** How bad a cell is, 0 to 1; above it what is not finite, below it what is missing. */
   function badness(code) {
-    if (code === NONFINITE_CODE) return -1;
-    if (code > LEVELS) return 1e6;
-    return stat().worst === 'low' ? code : LEVELS - code;
+    if (code === NONFINITE_CODE) return 2;
+    if (code > LEVELS) return -1;
+    const { worst, ramp, low, high } = stat();
+    const value = grid.valueOf(code);
+    const share = ramp === 'both' ? value / low : worst === 'low' ? (high - value) / (high - low) : (value - low) / (high - low);
+    return Math.min(1, Math.max(0, share));
+  }
+
+  /** Orders tensors by their value, the worst first. */
+  function worse(a, b) {
+    if (a.code > LEVELS || b.code > LEVELS) return badness(b.code) - badness(a.code);
+    return stat().worst === 'low' ? a.code - b.code : b.code - a.code;
   }
 
   function list(column) {
@@ -136,26 +151,24 @@ export function heatView(current, steps) {
       return;
     }
     const found = grid.tensors
-      .map((name, index) => ({ name, index, code: grid.codes[index * grid.width + payloadColumn] }))
-      .sort((a, b) => badness(a.code) - badness(b.code))
+      .map((name, index) => ({ name, index, code: grid.codes[index][payloadColumn] }))
+      .filter(({ code }) => code !== MISSING_CODE)
+      .sort(worse)
       .slice(0, LISTED);
     $('#worst').replaceChildren(...found.map((item) => tensorLine(item, payloadColumn)));
   }
 
   function tensorLine({ name, index, code }, payloadColumn) {
     const { layer, role } = splitTensor(name);
-    const chosenStat = stat();
-    const mark = code === NONFINITE_CODE ? grid.markOf([index], payloadColumn) : null;
-    const share = code === NONFINITE_CODE ? 1 : code > LEVELS ? 0 : shareOf(grid.valueOf(code), chosenStat);
-    const bad = chosenStat.worst === 'low' ? share < 0.1 : chosenStat.worst === 'high' && share > 0.2;
+    const mark = code === NONFINITE_CODE ? grid.kind([index], payloadColumn) : null;
+    const share = Math.min(1, badness(code));
+    const bad = stat().ramp !== 'none' && share > BAD_FROM;
     const where = element('span', { className: 'n' }, `${layer} `, element('span', { className: 'role', text: role }));
     const bar = element('span', { className: 'bar' }, element('i'));
     bar.firstElementChild.style.width = `${100 * share}%`;
     const className = code === NONFINITE_CODE ? 'nf' : bad ? 'bad' : '';
     return element('li', { className }, where, element('span', { className: 'v', text: valueText(code, mark) }), bar);
   }
-
-  const shareOf = (value, { low, high }) => Math.min(1, Math.max(0, (value - low) / (high - low)));
 
   function spanText(column) {
     const at0 = grid.columns[column];
@@ -166,11 +179,13 @@ export function heatView(current, steps) {
 
   function legend(data) {
     const item = stat();
-    const values = data.tokens[theme()][`ramp-${item.worst}`];
+    const values = data.tokens[theme()][`ramp-${item.ramp}`];
     const ramp = element('i', { className: 'ramp' });
     ramp.style.background = `linear-gradient(90deg,${values.map(([place0, colour]) => `${colour} ${place0 * 100}%`).join()})`;
-    const scale = element('span', {}, `${item.label}${item.unit ? `, ${item.unit}` : ''} `, element('span', { className: 'num', text: numberText(item.low) }), ramp);
-    scale.append(element('span', { className: 'num', text: `${numberText(item.high)}${item.high === 100 ? '' : '+'}` }));
+    const scale = element('span', {}, `${item.label}${item.unit ? `, ${item.unit}` : ''}: `);
+    scale.append(element('span', { className: 'num', text: `${item.low_word ? `${item.low_word} ` : ''}${numberText(item.low)}` }), ramp);
+    const high = numberText(item.high) + (item.high === 100 ? '' : '+') + (item.high_word ? ` ${item.high_word}` : '');
+    scale.append(element('span', { className: 'num', text: high }));
     const swatches = [['k-nan', 'NaN'], ['k-inf', 'Inf'], ['k-gap', 'no data']].map(([className, text]) =>
       element('span', {}, element('i', { className }), text),
     );
@@ -197,8 +212,8 @@ export function heatView(current, steps) {
     if (!row) return;
     const parts = [];
     for (const index of row.tensors.slice(0, TIP_ROWS)) {
-      const code = payloadColumn == null ? LEVELS + 1 : grid.codes[index * grid.width + payloadColumn];
-      const mark = code === NONFINITE_CODE ? grid.markOf([index], payloadColumn) : null;
+      const code = payloadColumn == null ? MISSING_CODE : grid.codes[index][payloadColumn];
+      const mark = code === NONFINITE_CODE ? grid.kind([index], payloadColumn) : null;
       parts.push(element('b', { text: grid.tensors[index] }), element('div', { text: `${stat().label}: ${valueText(code, mark)}` }));
     }
     if (row.tensors.length > TIP_ROWS) parts.push(element('div', { className: 'faint', text: `and ${row.tensors.length - TIP_ROWS} more in this row` }));

@@ -2,7 +2,7 @@
 // EventSource reconnects by itself and sends Last-Event-ID; when the server refused it, a new one is opened and the
 // page is read again, so that nothing is lost either way. One stream per tab, closed while the tab is hidden:
 // browsers allow only six connections to one server.
-import { $, announce, durationText } from './core.js';
+import { $, durationText } from './core.js';
 
 const RETRY_S = [1, 2, 5, 10, 30];
 const OFFLINE_AFTER_S = 60;
@@ -98,5 +98,4 @@ export function startLive({ url, ageS, ended, onEvent, onResume }) {
   setInterval(chip, CHIP_EVERY_MS);
   if (!document.hidden) connect();
   chip();
-  return { announce };
 }

@@ -1,6 +1,6 @@
 // Fills the loss frame of the page with data. The same as loss_figure.fill_loss; a browser test holds the two equal.
 import { numberText, stepText } from './core.js';
-import { band, isolated, line, marks, missingStretches, nonfiniteStretches, readBins, span } from './bins.js';
+import { band, halfLifeBins, isolated, line, marks, missingStretches, nonfiniteStretches, readBins, smooth as average, span, wholeSpan } from './bins.js';
 
 const RIGHT_SPACE_SHARE = 0.02;
 const MARK_HEIGHT = { nan: 0.04, inf: 0.96 };
@@ -8,16 +8,22 @@ const MARK_HEIGHT = { nan: 0.04, inf: 0.96 };
 /**
  * @param {object} frame the page's frame, with "@token" colours
  * @param {object} series loss, grad_norm, proof, baseline: column arrays
- * @param {{onset: number|null, log: boolean, range: [number, number]|null}} options range is the reader's zoom
+ * @param {{onset: number|null, log: boolean, smooth: boolean, range: [number, number]|null}} options range is the zoom
  */
-export function fillLoss(frame, series, { onset, log = false, range = null }) {
+export function fillLoss(frame, series, { onset, log = false, smooth = true, range = null }) {
   const figure = structuredClone(frame);
   const { layout } = figure;
   const read = {};
   for (const name of ['loss', 'grad_norm', 'proof', 'baseline']) read[name] = readBins(series[name]);
+  const halfLife = smooth ? halfLifeBins(read.loss) : null;
   for (const trace of figure.data) {
     const [name, part] = trace.meta;
     Object.assign(trace, fillTrace(read[name], part));
+    if (halfLife == null) continue;
+    if (part === 'smooth') Object.assign(trace, average(read.loss, halfLife));
+    else if (name === 'baseline') {
+      Object.assign(trace, average(read.baseline, (halfLife * read.loss.distance) / read.baseline.distance));
+    } else if (name === 'loss' && part === 'line') trace.line = { color: '@s1-raw', width: 1 };
   }
   const steps = ['loss', 'grad_norm', 'proof'].flatMap((name) => read[name].rows.map((row) => row.step));
   const first = steps.length ? steps.reduce((a, b) => Math.min(a, b)) : 0;
@@ -27,7 +33,7 @@ export function fillLoss(frame, series, { onset, log = false, range = null }) {
   layout.xaxis.range = [...shown];
   setRange(layout.yaxis, span([read.loss, read.baseline], log), log);
   setRange(layout.yaxis2, span([read.grad_norm]), false);
-  if (layout.yaxis3) setRange(layout.yaxis3, span([read.proof]), false);
+  if (layout.yaxis3) setRange(layout.yaxis3, wholeSpan([read.proof]), false);
   for (const shape of layout.shapes) if (shape.name === 'after-onset') shape.x1 = Math.max(all[1], shape.x0);
   layout.shapes.push(...stretches(read));
   if (onset != null && shown[0] <= onset && onset <= shown[1]) layout.annotations.push(onsetLabel(onset, shown));
@@ -37,6 +43,7 @@ export function fillLoss(frame, series, { onset, log = false, range = null }) {
 }
 
 function fillTrace(bins, part) {
+  if (part === 'smooth') return { x: [], y: [] };
   if (part === 'line') return line(bins);
   if (part === 'band') return band(bins);
   return part === 'single' ? isolated(bins) : marks(bins, part, MARK_HEIGHT[part]);

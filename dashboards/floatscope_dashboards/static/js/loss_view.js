@@ -2,7 +2,7 @@
 // only while the newest step is in view. A tick never moves the reader's zoom.
 import { $, announce, element, numberText, stepText } from './core.js';
 import { scalars, series } from './api.js';
-import { readBins } from './bins.js';
+import { halfLifeBins, readBins } from './bins.js';
 import { fillLoss } from './loss.js';
 import { draw, fail } from './plot.js';
 
@@ -60,7 +60,7 @@ export function lossView(current, onRange) {
   async function redraw() {
     if (!read || pressed) return;
     const data = current();
-    const figure = fillLoss(data.frames.loss, read, { onset: data.onset, log: $('#log').checked, range });
+    const figure = fillLoss(data.frames.loss, read, { onset: data.onset, log: $('#log').checked, smooth: $('#smooth').checked, range });
     place.classList.toggle('three-panels', data.proof != null);
     await draw(place, figure, data);
     if (!wired) wire();
@@ -118,7 +118,9 @@ export function lossView(current, onRange) {
     const covers = Math.round(bins.distance);
     const nan = bins.rows.reduce((sum, row) => sum + row.nan, 0);
     const inf = bins.rows.reduce((sum, row) => sum + row.inf, 0);
+    const halfLife = $('#smooth').checked ? halfLifeBins(bins) : null;
     const parts = [covers > 1 ? `Each point covers ${stepText(covers)} steps, lowest to highest shown.` : 'Every step is shown.'];
+    if (halfLife) parts.push(`Smoothed with a half-life of ${stepText(halfLife * bins.distance)} steps.`);
     if (nan) parts.push(`${stepText(nan)} NaN.`);
     if (inf) parts.push(`${stepText(inf)} Inf.`);
     if (data.baseline && !read.baseline) parts.push('The baseline has no loss for these steps.');
@@ -145,6 +147,7 @@ export function lossView(current, onRange) {
 
   $('#loss-table').addEventListener('toggle', () => $('#loss-table').open && table());
   $('#log').addEventListener('change', redraw);
+  $('#smooth').addEventListener('change', redraw);
   $('#whole').addEventListener('click', () => zoom(null));
   $('#newest').addEventListener('click', () => zoom(null));
   $('#around').addEventListener('click', () => {
