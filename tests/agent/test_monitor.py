@@ -19,6 +19,7 @@ import torch
 import floatscope
 from tests.agent.conftest import read_log
 from tests.agent.fake_server import HttpServer
+from tests.agent.training import backward
 
 
 def watch(server: HttpServer, **settings: Any) -> floatscope.Monitor:
@@ -139,11 +140,11 @@ def test_what_the_server_asks_for_is_kept_and_followed(server: HttpServer) -> No
     monitor = watch(server, model=model)
     deadline = time.monotonic() + 5
     while not monitor.settings and time.monotonic() < deadline:
-        model(torch.ones(2, 4)).sum().backward()
+        backward(model(torch.ones(2, 4)).sum())
         monitor.step()
         time.sleep(0.01)
     for _ in range(3):
-        model(torch.ones(2, 4)).sum().backward()
+        backward(model(torch.ones(2, 4)).sum())
         monitor.step()
     monitor.finish()
     assert monitor.settings == {"stats_every": 1, "until_step": 10_000}
@@ -154,7 +155,7 @@ def test_a_loss_that_is_not_finite_brings_a_closer_look(server: HttpServer) -> N
     model = torch.nn.Linear(4, 4)
     with watch(server, model=model, stats_every=100) as monitor:
         for step in range(9):
-            model(torch.ones(2, 4)).sum().backward()
+            backward(model(torch.ones(2, 4)).sum())
             monitor.step(loss=math.nan if step == 2 else 1.0)
     measured = [row["step"] for row in server.server.rows(monitor.run_id) if "tensors" in row]
     assert measured == [0, 3, 4, 5]

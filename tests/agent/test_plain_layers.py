@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from tests.agent.training import batch, loss_of, recording, small_model, train
+from tests.agent.training import backward, batch, loss_of, recording, small_model, train
 
 LINEAR = {f"{layer}/{role}" for layer in ("1", "4") for role in ("input", "weight", "grad_output")}
 
@@ -24,7 +24,7 @@ def test_linear_and_embedding_layers_are_measured(tmp_path: Path) -> None:
     model[4].register_full_backward_pre_hook(lambda m, grads: seen.update(grad=grads[0].detach().clone()))
     weight = model[1].weight.detach().clone()
     with recording(tmp_path, model) as found:
-        loss_of(model, batch(0)).backward()
+        backward(loss_of(model, batch(0)))
         found.monitor.step()
     amax = found.tensors(0, "amax")
     assert set(amax) == LINEAR | {"0/output"}
@@ -43,7 +43,7 @@ def test_only_sampled_steps_are_measured(tmp_path: Path) -> None:
     model = small_model()
     with recording(tmp_path, model, stats_every=3) as found:
         for step in range(7):
-            loss_of(model, batch(step)).backward()
+            backward(loss_of(model, batch(step)))
             found.monitor.step(loss=1.0)
     assert [row["step"] for row in found.rows if "tensors" in row] == [0, 3, 6]
 
@@ -51,11 +51,11 @@ def test_only_sampled_steps_are_measured(tmp_path: Path) -> None:
 def test_the_first_layer_with_a_nan_is_known(tmp_path: Path) -> None:
     model = small_model()
     with recording(tmp_path, model) as found:
-        loss_of(model, batch(0)).backward()
+        backward(loss_of(model, batch(0)))
         found.monitor.step()
         with torch.no_grad():
             model[1].weight[0, 0] = math.nan
-        loss_of(model, batch(1)).backward()
+        backward(loss_of(model, batch(1)))
         found.monitor.step()
     nans = found.tensors(1, "nan_count")
     order = {name: found.run["tensors"][name]["call_order"] for name, count in nans.items() if count > 0}
@@ -78,7 +78,7 @@ def test_passes_of_a_step_are_put_together(tmp_path: Path) -> None:
     model = small_model()
     with recording(tmp_path, model) as found:
         for micro in range(3):
-            loss_of(model, batch(micro)).backward()
+            backward(loss_of(model, batch(micro)))
         found.monitor.step()
     assert found.rows[0]["passes"] == 3.0
     with torch.no_grad():
@@ -107,7 +107,7 @@ class Recomputed(nn.Module):
 def test_recomputation_counts_once(tmp_path: Path, reentrant: bool) -> None:
     model = Recomputed(reentrant=reentrant)
     with recording(tmp_path, model) as found:
-        loss_of(model, batch(0)).backward()
+        backward(loss_of(model, batch(0)))
         found.monitor.step()
     assert "passes" not in found.rows[0]
     amax = found.tensors(0, "amax")
@@ -129,7 +129,7 @@ def test_wrappers_leave_no_trace_in_names(tmp_path: Path) -> None:
 
     model = Wrapper(small_model())
     with recording(tmp_path, model) as found:
-        loss_of(model, batch(0)).backward()
+        backward(loss_of(model, batch(0)))
         found.monitor.step()
     assert set(found.tensors(0, "amax")) == LINEAR | {"0/output"}
 
@@ -164,33 +164,33 @@ def test_a_model_compiled_after_watch_trains_the_same_in_one_graph(tmp_path: Pat
     assert len(graphs) == 1, "no break in the graph and no second compilation"
 
 
-def autocast_step(model: nn.Module, optimizer: torch.optim.Optimizer, ids: Tensor) -> Tensor:
+def autocast_step(model: Any, optimizer: torch.optim.Optimizer, ids: Tensor) -> Tensor:
     with torch.autocast("cpu", torch.bfloat16):
         loss = loss_of(model, ids)
-    torch.autograd.backward(loss)
+    backward(loss)
     optimizer.step()
     return loss
 
 
-def clipped_step(model: nn.Module, optimizer: torch.optim.Optimizer, ids: Tensor) -> Tensor:
+def clipped_step(model: Any, optimizer: torch.optim.Optimizer, ids: Tensor) -> Tensor:
     loss = loss_of(model, ids)
-    torch.autograd.backward(loss)
+    backward(loss)
     nn.utils.clip_grad_norm_(model.parameters(), 0.1)
     optimizer.step()
     return loss
 
 
-def accumulating_step(model: nn.Module, optimizer: torch.optim.Optimizer, ids: Tensor) -> Tensor:
+def accumulating_step(model: Any, optimizer: torch.optim.Optimizer, ids: Tensor) -> Tensor:
     for part in ids.chunk(3):
         loss = loss_of(model, part) / 3
-        torch.autograd.backward(loss)
+        backward(loss)
     optimizer.step()
     return loss
 
 
-def dropout_step(model: nn.Module, optimizer: torch.optim.Optimizer, ids: Tensor) -> Tensor:
+def dropout_step(model: Any, optimizer: torch.optim.Optimizer, ids: Tensor) -> Tensor:
     loss = loss_of(model, ids) * nn.functional.dropout(torch.ones(1000), 0.5).mean()
-    torch.autograd.backward(loss)
+    backward(loss)
     optimizer.step()
     return loss
 
@@ -198,9 +198,9 @@ def dropout_step(model: nn.Module, optimizer: torch.optim.Optimizer, ids: Tensor
 @pytest.mark.parametrize("step", [None, autocast_step, clipped_step, accumulating_step, dropout_step])
 @pytest.mark.parametrize("every", [1, 2])
 def test_the_weights_are_the_same_bit_for_bit(
-    tmp_path: Path, step: Callable[[nn.Module, torch.optim.Optimizer, Tensor], Tensor] | None, every: int
+    tmp_path: Path, step: Callable[[Any, torch.optim.Optimizer, Tensor], Tensor] | None, every: int
 ) -> None:
-    def optimizer(model: nn.Module) -> torch.optim.Optimizer:
+    def optimizer(model: Any) -> torch.optim.Optimizer:
         return torch.optim.AdamW(model.parameters(), 1e-2)
 
     alone = small_model()
@@ -219,6 +219,6 @@ def test_odd_inputs_of_layers_are_passed_over(tmp_path: Path) -> None:
     layer = nn.Linear(4, 4)
     with recording(tmp_path, layer) as found:
         layer(torch.empty(0, 4))
-        layer(input=torch.ones(2, 4)).sum().backward()
+        backward(layer(input=torch.ones(2, 4)).sum())
         found.monitor.step()
     assert set(found.tensors(0, "amax")) == {"model/weight", "model/grad_output"}

@@ -17,7 +17,7 @@ from tests.agent.conftest import read_log
 VOCABULARY = 11
 
 
-def small_model(seed: int = 0, *, inplace: bool = True) -> nn.Sequential:
+def small_model(seed: int = 0, *, inplace: bool = True) -> Any:
     """Embedding, two linear layers around an activation that works in place, a norm."""
     torch.manual_seed(seed)
     return nn.Sequential(
@@ -34,7 +34,12 @@ def batch(step: int, size: int = 6) -> Tensor:
     return torch.randint(0, VOCABULARY, (size, 5), generator=torch.Generator().manual_seed(step))
 
 
-def loss_of(model: nn.Module, ids: Tensor) -> Tensor:
+def backward(loss: Tensor) -> None:
+    """``loss.backward()``, with types."""
+    torch.autograd.backward(loss)
+
+
+def loss_of(model: Any, ids: Tensor) -> Tensor:
     """Predict the ids themselves."""
     return nn.functional.cross_entropy(model(ids).flatten(0, 1).float(), ids.flatten())
 
@@ -47,7 +52,7 @@ class Recording:
     run: dict[str, Any] = field(default_factory=dict)
     rows: list[dict[str, Any]] = field(default_factory=list)
 
-    def tensors(self, row: int, stat: str) -> dict[str, float]:
+    def tensors(self, row: int, stat: str) -> dict[str, Any]:
         """One statistic of all tensors that have it."""
         found = self.rows[row].get("tensors", {})
         return {name: stats[stat] for name, stats in found.items() if stat in stats}
@@ -65,12 +70,12 @@ def recording(path: Path, model: Any = None, optimizer: Any = None, **settings: 
 
 
 def train(
-    model: nn.Module,
+    model: Any,
     optimizer: torch.optim.Optimizer,
     monitor: floatscope.Monitor | None,
     *,
     steps: int = 3,
-    step: Callable[[nn.Module, torch.optim.Optimizer, Tensor], Tensor] | None = None,
+    step: Callable[[Any, torch.optim.Optimizer, Tensor], Tensor] | None = None,
 ) -> Tensor:
     """A plain loop; ``step`` replaces forward, backward and optimizer step. Returns all weights, flat."""
     for index in range(steps):
@@ -81,7 +86,7 @@ def train(
             loss = step(model, optimizer, ids)
         else:
             loss = loss_of(model, ids)
-            torch.autograd.backward(loss)
+            backward(loss)
             optimizer.step()
         if monitor is not None:
             monitor.step(loss=loss)

@@ -46,13 +46,19 @@ _CAST_TYPES = frozenset({"Float8Tensor", "MXFP8Tensor", "Float8BlockwiseQTensor"
 
 
 def norms_of(tensors: Sequence[Tensor]) -> Tensor:
-    """L2 norms in float32, [n], of tensors on one device."""
+    """L2 norms, [n], of tensors on one device, summed and given in float32; float64 tensors in float64."""
     norms: Sequence[Tensor]
-    try:
+    if all(tensor.dtype != torch.float64 for tensor in tensors):
         norms = torch._foreach_norm(list(tensors), 2, dtype=torch.float32)
-    except TypeError:  # torch before 2.2 has no dtype argument
-        norms = [torch.linalg.vector_norm(tensor, dtype=torch.float32) for tensor in tensors]
-    return torch.stack([norm.float() for norm in norms])
+    else:
+        norms = [_norm(tensor).double() for tensor in tensors]
+    return torch.stack(list(norms))
+
+
+def _norm(tensor: Tensor) -> Tensor:
+    dtype = torch.float64 if tensor.dtype == torch.float64 else torch.float32
+    norm: Tensor = torch.linalg.vector_norm(tensor, dtype=dtype)
+    return norm
 
 
 def by_device(tensors: Iterable[Tensor]) -> dict[torch.device, list[int]]:

@@ -25,7 +25,8 @@ _MOST_FRAMES = 12
 def find_scaler() -> Any:
     """The process's only enabled GradScaler, or None if there is none or more than one.
 
-    A walk over all objects, some 50 ms: for the start of a run.
+    A walk over all objects, some 50 ms: for the start of a run. It may be one that a run before has left;
+    the optimizer's first step shows which one is in use.
     """
     live = [thing for thing in gc.get_objects() if _is_scaler(thing)]
     return live[0] if len(live) == 1 else None
@@ -41,7 +42,8 @@ def calling_scaler() -> Any:
     for _ in range(_MOST_FRAMES):
         if frame is None:
             return None
-        if frame.f_code.co_name == "_maybe_opt_step" and frame.f_code.co_filename.endswith("grad_scaler.py"):
+        code = frame.f_code
+        if code.co_name in ("step", "_maybe_opt_step") and code.co_filename.endswith("grad_scaler.py"):
             found = frame.f_locals.get("self")
             return found if _is_scaler(found) else None
         frame = frame.f_back
@@ -56,17 +58,21 @@ class LossScalerProbe:
     """Reads one scaler at the end of each step, after its ``update``."""
 
     def __init__(self, scaler: Any, *, area: Area) -> None:
-        self._scaler = scaler
+        self.scaler = scaler
         self._area = area
-        unused = getattr(scaler, "_scale", None) is None  # before its first use a scaler has no tensor
-        self._skips = _Skips(getattr(scaler, "_init_scale", None) if unused else None)
+        scale = getattr(scaler, "_scale", None)  # before its first use a scaler has no tensor
+        self._first = scale.detach().clone() if isinstance(scale, Tensor) else None
+        self._skips = _Skips(getattr(scaler, "_init_scale", None) if scale is None else None)
 
     def collect(self, readout: Readout) -> None:
         """Hands the scale's tensor over."""
         if self._area.tripped:
             return
         with self._area:
-            scale = getattr(self._scaler, "_scale", None)
+            if self._first is not None:
+                readout.add(self._first, self._skips.start)
+                self._first = None
+            scale = getattr(self.scaler, "_scale", None)
             if isinstance(scale, Tensor):
                 readout.add(scale, self._skips.add)
 
@@ -77,6 +83,10 @@ class _Skips:
     def __init__(self, before: float | None) -> None:
         self._before = before
         self._total = 0
+
+    def start(self, values: NDArray[np.float64], row: Row) -> None:
+        """The scale in force when the first step began."""
+        self._before = float(values[0])
 
     def add(self, values: NDArray[np.float64], row: Row) -> None:
         """Writes ``loss_scale``, the one in force during the step, and ``skipped_steps``.

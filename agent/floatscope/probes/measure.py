@@ -107,7 +107,8 @@ def _unscaled_on_cpu(x: Tensor, largest: float, zero: int, fmt: FloatFormat | No
 
 
 def _norm(x: Tensor) -> float:
-    return float(torch.linalg.vector_norm(x, dtype=torch.float32)) if x.numel() else 0.0
+    dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
+    return float(torch.linalg.vector_norm(x, dtype=dtype)) if x.numel() else 0.0
 
 
 def _difference(x: Tensor, used: Tensor, unit: float) -> Tensor:

@@ -112,13 +112,15 @@ class TorchProbes:
             order=self._order,
             area=self._guard.area("optimizer probe", loses="gradient norms and weight updates"),
             updates=updates if config.weight_updates else None,
-            on_first_steps=lambda: self._install_scaler(calling_scaler()),
+            on_first_steps=lambda: self._install_scaler(config.scaler or calling_scaler()),
         )
         probe.install()
         self._optimizer = probe
 
     def _install_scaler(self, scaler: Any) -> None:
-        if self._scaler is None and scaler is not None:
+        if scaler is None:
+            self._scaler = None
+        elif self._scaler is None or self._scaler.scaler is not scaler:
             area = self._guard.area("loss scaler probe", loses="loss_scale and skipped_steps")
             self._scaler = LossScalerProbe(scaler, area=area)
 

@@ -89,7 +89,7 @@ class WeightUpdates:
             sizes = norms_of(copies)
             for _, copy, now in part:
                 copy.sub_(now)  # the copy is ours and becomes the update; its sign does not matter to a norm
-            values = torch.cat([norms_of(copies), sizes, unchanged.float()])
+            values = torch.cat([norms_of(copies), sizes, unchanged.to(sizes.dtype)])
             readout.add(values, _Comparison([w.tensor for w, _, _ in part], copies, total).add)
         return [weight for weight, _, _ in found]
 
