@@ -13,10 +13,10 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 STAMPS := $(VENV)/.stamps
 
-.PHONY: help demo serve test check format test-bare test-wheel test-te bench docs clean
+.PHONY: help demo serve test check format test-bare test-wheel test-te bench bench-diagnosis docs clean
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
 demo: $(STAMPS)/all ## train healthy and faulty runs against a local server, print the verdicts, keep serving (ARGS=--exit ends)
 	$(BIN)/floatscope demo $(ARGS)
@@ -47,7 +47,12 @@ test-te: ## CI job: the Transformer Engine probe against the real Python package
 	sh .ci/te.sh "$(PYTHON)" "$(TORCH)" "$(TE)"
 
 bench: $(STAMPS)/all $(STAMPS)/test ## the benchmarks: figures and ratios, printed
-	for f in $$(git ls-files 'benchmarks/*/*.py'); do echo "== $$f"; $(BIN)/python $$f || exit 1; done
+	for m in trainer.precisions agent.overhead diagnosis.throughput "diagnosis small"; do \
+	  echo "== $$m"; $(BIN)/python -m benchmarks.$$m || exit 1; done
+
+bench-diagnosis: $(STAMPS)/all $(STAMPS)/test ## the full injection library, resumable, and what the diagnosis makes of it
+	$(BIN)/python -m benchmarks.diagnosis run
+	$(BIN)/python -m benchmarks.diagnosis evaluate
 
 docs: $(STAMPS)/all ## regenerate the documentation pages of the rules
 	$(BIN)/python -m floatscope_diagnostics.rule_docs docs/rules
