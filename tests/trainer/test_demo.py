@@ -19,6 +19,7 @@ from floatscope_trainer.demo.plan import (
     QUIET_STEPS,
     STEPS,
     DemoRun,
+    fork_checkpoint,
     plan,
 )
 from floatscope_trainer.demo.table import result_json, result_table, summary
@@ -68,7 +69,7 @@ def test_every_headline_family_and_three_healthy_runs(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_faults_come_after_the_window_is_full_and_leave_room(seed: int) -> None:
     for run in plan(seed):
-        if run.fault_step is not None and run.name != "lost-history":
+        if run.fault_step is not None:
             assert FORK_STEP + QUIET_STEPS <= run.fault_step < STEPS - QUIET_STEPS
 
 
@@ -83,14 +84,28 @@ def test_options_are_what_the_trainer_reads() -> None:
     ids = {run.name: f"{run.name}-x" for run in plan(0)}
     for run in plan(0):
         job = make_job(run, ids=ids, seed=3, scratch=Path("/scratch"))
-        args = parser.parse_args(list(job.argv))
+        args = parser.parse_args(list(job.commands[-1]))
         injected = [parse_injection(text) for text in args.inject]
         assert bool(injected) == run.is_fork
         assert all(injection.step == run.fault_step for injection in injected)
         assert args.run_id == ids[run.name]
         assert args.baseline == (None if run.baseline is None else ids[run.baseline])
         assert job.after == (HEALTHY_TWIN if run.is_fork else None)
-        assert (args.fork is not None) == run.is_fork
+        assert (args.fork is not None) == (run.is_fork and not run.resumes)
+
+
+def test_a_resumed_run_stops_at_the_fault_and_goes_on_from_its_checkpoint() -> None:
+    run = run_named("lost-history")
+    ids = {other.name: other.name for other in plan(0)}
+    before, after = (make_parser().parse_args(list(c)) for c in make_job(
+        run, ids=ids, seed=0, scratch=Path("/s")
+    ).commands)  # fmt: skip
+    assert before.steps == before.checkpoint_every == run.fault_step
+    assert before.fork == fork_checkpoint(Path("/s"))
+    assert before.inject == []
+    assert after.resume == before.checkpoint_dir
+    assert after.run_id == before.run_id
+    assert (after.steps, after.inject) == (STEPS, [f"history_lost@{run.fault_step}"])
 
 
 # the judgement

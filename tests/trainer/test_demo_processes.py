@@ -18,6 +18,7 @@ from floatscope_trainer.demo.server import Server, ServerError, running_server
 from floatscope_trainer.demo.worker import work
 
 TINY = ("--layers", "1", "--width", "16", "--heads", "1", "--hidden", "16", "--context", "8", "--batch", "1")
+GOOD = [*TINY, "--steps", "2", "--run", "tiny", "--quiet"]
 
 
 class Events:
@@ -46,31 +47,29 @@ def local(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 def test_a_worker_tells_every_step_and_how_each_run_ended(local: Path) -> None:
     jobs = [
-        {"run": "good", "argv": [*TINY, "--steps", "2", "--run", "good", "--quiet"]},
-        {
-            "run": "bad",
-            "argv": [*TINY, "--steps", "2", "--run", "bad", "--quiet", "--inject", "id_out_of_range@1"],
-        },
-        {"run": "wrong", "argv": ["--steps", "none"]},
+        {"run": "good", "commands": [GOOD, GOOD]},
+        {"run": "bad", "commands": [[*GOOD, "--inject", "id_out_of_range@1"], GOOD]},
+        {"run": "wrong", "commands": [["--steps", "none"]]},
     ]
     told = io.StringIO()
     work(io.StringIO("".join(json.dumps(job) + "\n" for job in jobs)), told)
     messages = [json.loads(line) for line in told.getvalue().splitlines()]
-    assert [m["step"] for m in messages if m["run"] == "good" and "step" in m] == [0, 1]
+    assert [m["step"] for m in messages if m["run"] == "good" and "step" in m] == [0, 1] * 2
+    assert [m["step"] for m in messages if m["run"] == "bad" and "step" in m] == [0]
     assert all(float(m["loss"]) > 0 for m in messages if "loss" in m)
     assert [(m["run"], m["exit"]) for m in messages if "exit" in m] == [("good", 0), ("bad", 1), ("wrong", 2)]
 
 
 @pytest.fixture
 def fake_worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Worker processes without torch: argv[0] says what to do."""
+    """Worker processes without torch: the first word of a command says what to do."""
     code = (
         "import json, sys\n"
         "for line in sys.stdin:\n"
         "    job = json.loads(line)\n"
-        "    if job['argv'][0] == 'die': sys.exit('broken')\n"
+        "    if job['commands'][0][0] == 'die': sys.exit('broken')\n"
         "    print(json.dumps({'run': job['run'], 'step': 0, 'loss': 'nan'}), flush=True)\n"
-        "    print(json.dumps({'run': job['run'], 'exit': int(job['argv'][0])}), flush=True)\n"
+        "    print(json.dumps({'run': job['run'], 'exit': int(job['commands'][0][0])}), flush=True)\n"
     )
     script = tmp_path / "worker.py"
     script.write_text(code, encoding="utf-8")
@@ -80,7 +79,7 @@ def fake_worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("fake_worker")
 def test_a_fork_starts_after_its_parent_is_over(tmp_path: Path) -> None:
     events = Events()
-    jobs = [Job("fork", ("0",), after="parent"), Job("other", ("1",)), Job("parent", ("0",))]
+    jobs = [Job("fork", (("0",),), after="parent"), Job("other", (("1",),)), Job("parent", (("0",),))]
     train_all(jobs, workers=2, env={}, log=tmp_path / "log", watcher=events)
     assert events.seen.index(("start", "fork")) > events.seen.index(("end", "parent", 0))
     assert {event for event in events.seen if event[0] == "end"} == {
@@ -95,7 +94,7 @@ def test_a_fork_starts_after_its_parent_is_over(tmp_path: Path) -> None:
 def test_a_broken_worker_ends_the_demo_and_names_its_output(argv: str, message: str, tmp_path: Path) -> None:
     log = tmp_path / "log"
     with pytest.raises(PoolError, match=message) as error:
-        train_all([Job("a", (argv,))], workers=1, env={}, log=log, watcher=Events())
+        train_all([Job("a", ((argv,),))], workers=1, env={}, log=log, watcher=Events())
     assert str(log) in str(error.value)
     if argv == "die":
         assert "broken" in log.read_text(encoding="utf-8")

@@ -115,14 +115,21 @@ def run_demo(
 
 
 def make_job(run: DemoRun, *, ids: Mapping[str, str], seed: int, scratch: Path) -> Job:
-    """The run's command line. Forks start from the healthy run's checkpoint, after it is over."""
-    argv = ["--run", run.name, "--run-id", ids[run.name], "--project", PROJECT, "--steps", str(STEPS)]
-    argv += ["--max-nonfinite", str(NONFINITE_STEPS), "--quiet", *SCHEDULE, *run.options]
+    """The run's command lines. Forks start from the healthy run's checkpoint, after it is over."""
+    common = ["--run", run.name, "--run-id", ids[run.name], "--project", PROJECT, "--quiet"]
+    common += ["--max-nonfinite", str(NONFINITE_STEPS)]
     if run.baseline is not None:
-        argv += ["--baseline", ids[run.baseline]]
-    if run.is_fork:
-        return Job(run.name, (*argv, "--fork", str(fork_checkpoint(scratch))), after=HEALTHY_TWIN)
-    return Job(run.name, (*argv, "--seed", str(seed), "--checkpoint-dir", str(checkpoint_dir(scratch))))
+        common += ["--baseline", ids[run.baseline]]
+    whole = (*common, "--steps", str(STEPS), *run.options)
+    if not run.is_fork:
+        start = ("--seed", str(seed), *SCHEDULE, "--checkpoint-dir", str(checkpoint_dir(scratch)))
+        return Job(run.name, ((*whole, *start),))
+    fork = ("--fork", str(fork_checkpoint(scratch)))
+    if not run.resumes:
+        return Job(run.name, ((*whole, *fork),), after=HEALTHY_TWIN)
+    stop, keep = str(run.fault_step), str(scratch / run.name)
+    before = (*common, "--steps", stop, *fork, "--checkpoint-every", stop, "--checkpoint-dir", keep)
+    return Job(run.name, (before, (*whole, "--resume", keep)), after=HEALTHY_TWIN)
 
 
 def await_verdict(server: Server, run_id: str, *, last_step: int) -> Mapping[str, Any]:

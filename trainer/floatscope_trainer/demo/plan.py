@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -43,8 +43,8 @@ class DemoRun:
     """One run.
 
     options: of `floatscope train`.  put_in: what is wrong with it, in a few words.  fault_step: None for a
-    healthy run.  is_fork: whether it starts from the healthy run's checkpoint.  baseline: name of the run it
-    is compared with.
+    healthy run.  is_fork: whether it starts from the healthy run's checkpoint.  resumes: whether it stops at
+    the fault's step and is resumed there.  baseline: name of the run it is compared with.
     """
 
     name: str
@@ -53,6 +53,7 @@ class DemoRun:
     expected: Expected
     fault_step: int | None = None
     is_fork: bool = False
+    resumes: bool = False
     baseline: str | None = None
 
 
@@ -96,7 +97,7 @@ def faulty_runs(seed: int) -> tuple[DemoRun, ...]:
         _poison(draw()),
         _frozen_scale(draw()),
         _inf_scale(draw()),
-        _lost_history(),
+        _lost_history(draw()),
         _grad_flush(draw()),
         _stagnation(draw()),
         _rtz_drift(draw()),
@@ -140,9 +141,11 @@ def _inf_scale(at: Draw) -> DemoRun:
     return _fork("inf-scale", f"scale inf, {short(at.layer)}", at.step, expected, injection)
 
 
-def _lost_history() -> DemoRun:
-    expected = Expected("scale_calibration_blowup", "scale_state_fault", (), _abrupt(FORK_STEP))
-    return _fork("lost-history", "resume, no scales", FORK_STEP, expected, f"history_lost@{FORK_STEP}")
+def _lost_history(at: Draw) -> DemoRun:
+    """The run stops before the step and is resumed from its checkpoint, without the scale state."""
+    expected = Expected("scale_calibration_blowup", "scale_state_fault", (), _abrupt(at.step))
+    run = _fork("lost-history", "resume, no scales", at.step, expected, f"history_lost@{at.step}")
+    return replace(run, resumes=True)
 
 
 def _grad_flush(at: Draw) -> DemoRun:

@@ -24,10 +24,14 @@ class PoolError(RuntimeError):
 
 @dataclass(frozen=True)
 class Job:
-    """One run.  argv: of `floatscope train`.  after: name of the run that must be over before, or None."""
+    """One run.
+
+    commands: arguments of `floatscope train`; two for a run that is resumed.  after: name of the run
+    that must be over before, or None.
+    """
 
     run: str
-    argv: tuple[str, ...]
+    commands: tuple[tuple[str, ...], ...]
     after: str | None = None
 
 
@@ -97,7 +101,7 @@ class _Worker:
     def start(self, job: Job) -> None:
         """Hands over a job."""
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"run": job.run, "argv": list(job.argv)}).encode() + b"\n")
+        self._process.stdin.write(json.dumps({"run": job.run, "commands": job.commands}).encode() + b"\n")
         self._process.stdin.flush()
 
     def stop(self) -> None:

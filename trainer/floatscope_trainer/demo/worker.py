@@ -44,11 +44,17 @@ def work(jobs: TextIO, output: TextIO) -> None:
     """Trains until `jobs` ends."""
     for line in jobs:
         job = json.loads(line)
-        try:
-            code = train(job["argv"], progress=JsonProgress(output, run=job["run"]))
-        except SystemExit as error:  # argparse has refused the options
-            code = int(error.code or 0)
+        code = 0
+        for argv in job["commands"]:
+            code = code or _train(argv, JsonProgress(output, run=job["run"]))
         tell(output, {"run": job["run"], "exit": code})
+
+
+def _train(argv: list[str], progress: JsonProgress) -> int:
+    try:
+        return train(argv, progress=progress)
+    except SystemExit as error:  # argparse has refused the options
+        return int(error.code or 0)
 
 
 def main() -> int:

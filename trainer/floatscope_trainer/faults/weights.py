@@ -14,9 +14,9 @@ TILE_COLUMNS = 64  # one tile of a GEMM kernel's output
 
 
 class Bf16Weights(Fault):
-    """Every weight is rounded to bf16 in each optimizer step from the step on: no float32 master copy is kept.
+    """Every weight is rounded to bf16 in each optimizer step from the step on: no float32 copy is kept.
 
-    Hooked before the agent is, so that who looks after the optimizer's step sees the weights as they are stored.
+    Hooked before the agent is: who looks after the optimizer's step sees the weights as they are stored.
     """
 
     def __init__(self, scene: Scene, *, step: int) -> None:
