@@ -55,6 +55,7 @@ CONSEQUENCES: dict[str, frozenset[str]] = {
     "comm_overlap_race": _ALL | {"lr_divergence", "op_kernel_fault"},
     "masked_nonfinite": _FLUSHED | {"scale_state_fault"},
     "rank_divergence": _FLUSHED,
+    "undetermined": _ALL | {"lr_divergence"},  # a corrupted weight
 }
 
 

@@ -144,7 +144,7 @@ class RankStream:
         broken = detect_nonfinite(row)
         wrong = self.scales.step(row, broken=broken)
         warming = self.run_changes.warming_up(self.first_step)
-        self.changes.step(row, excluded=broken | wrong, warming=warming)
+        self.changes.step(row, excluded=broken, frozen=wrong, warming=warming)
         self.trends.step(row, excluded=broken | wrong, warming=warming)
         self.tensor_log.close(row=self.stat_rows)
         self.stat_rows += 1

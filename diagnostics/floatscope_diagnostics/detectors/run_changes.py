@@ -3,7 +3,8 @@ step time.
 
 Signals: ``loss_jump`` (far above its level), ``loss_shift`` (CUSUM: above its level step after step),
 ``loss_constant`` (the
-same digits again and again), ``loss_zero``, ``grad_norm_jump``, ``grad_norm_zero``, ``norm_jump`` and
+same digits again and again), ``loss_zero``, ``grad_norm_jump``, ``grad_norm_shift``, ``grad_norm_zero``,
+``norm_jump`` and
 ``norm_fall`` (update
 norm against its level, the learning rate's own change taken out), ``weights_jump`` (parameter norm),
 ``lr_jump``, ``lr_zero``,
@@ -24,8 +25,12 @@ LOSS_JUMP_SIGMA = 7.0  # SCIENCE 3.3: z > 8 never on 540 clean steps, z > 5 thre
 LOSS_JUMP_NATS = 0.4
 CUSUM_SLACK_SIGMA = 0.5  # SCIENCE 3.2: no alarm on 440 clean steps, delay 0 to 3 steps
 CUSUM_ALARM_SIGMA = 12.0
+GRAD_SHIFT_SIGMA = (
+    9.0  # cumulative, each step at most GRAD_CLIP_SIGMA: three high steps in a row; support only
+)
+GRAD_CLIP_SIGMA = 3.5
 GRAD_JUMP_LOG2 = 3.0  # SCIENCE 3.3: log2 grad_norm passes z = 8 seven times in 540 clean steps: support only
-NORM_STEP_LOG2 = 1.3  # update norm beyond the learning rate's change; clean runs stay within 0.5
+NORM_STEP_LOG2 = 1.0  # update norm beyond the learning rate's change; clean runs stay within 0.5
 WEIGHTS_STEP_LOG2 = 0.02  # one-step change of the parameter norm; clean runs move 0.001 a step
 LR_JUMP_LOG2 = 1.5  # schedules do not multiply the rate by 2.8 in one step after warm-up
 ZERO_GRAD_RISE_PCT = 8.0  # percentage points; clean runs stay within 1
@@ -48,6 +53,7 @@ class RunChanges:
         self.last: dict[str, float] = {}
         self.cusum = 0.0
         self.cusum_since: int | None = None
+        self.grad_cusum = 0.0
         self.same_loss = 0
         self.same_since = 0
         self.slow = 0
@@ -59,6 +65,7 @@ class RunChanges:
         for level in (self.loss, self.zero_grad, self.lr, *self.logs.values()):
             level.restart()
         self.last = {}
+        self.grad_cusum = 0.0
         self.cusum, self.cusum_since, self.same_loss, self.slow, self.lr_rising = 0.0, None, 0, 0, 0
 
     def warming_up(self, first_step: int | None) -> bool:
@@ -137,6 +144,11 @@ class RunChanges:
         if grad is not None and math.isfinite(grad) and grad > 0:
             level = self.logs["grad_norm"]
             away = level.away(math.log2(grad))
+            if level.count >= READY_ROWS:
+                z = min(away / level.sigma(), GRAD_CLIP_SIGMA)
+                self.grad_cusum = min(max(0.0, self.grad_cusum + z - CUSUM_SLACK_SIGMA), 2 * GRAD_SHIFT_SIGMA)
+                if self.grad_cusum > GRAD_SHIFT_SIGMA:
+                    _hit(row, "grad_norm_shift", away, expected=2.0**level.center, gap_rows=4)
             if level.count >= READY_ROWS and away > max(GRAD_JUMP_LOG2, 6 * level.sigma()):
                 _hit(row, "grad_norm_jump", away, expected=2.0**level.center)
             else:
@@ -219,6 +231,7 @@ class RunChanges:
 
 _PLAIN = (
     "last",
+    "grad_cusum",
     "cusum",
     "cusum_since",
     "same_loss",

@@ -90,12 +90,13 @@ class TensorChanges:
         self.since[:] = -1
         self.lr_level = None
 
-    def step(self, row: StatRow, *, excluded: Bool, warming: bool) -> None:
+    def step(self, row: StatRow, *, excluded: Bool, frozen: Bool, warming: bool) -> None:
         """Judges one row.
 
-        excluded: tensors (S,) that already violate an invariant; their levels are frozen.  warming: the
-        learning
-        rate still rises or the run has just begun from scratch, so levels move by themselves.
+        excluded: tensors (S,) that hold NaN or Inf and are not judged.  frozen: tensors whose scale breaks
+        its
+        recipe; they are judged, but their levels are not updated.  warming: the learning rate still rises or
+        the run has just begun from scratch, so levels move by themselves.
         """
         self.resize(len(row.columns))
         x = row.frame.signals[row.d]
@@ -122,11 +123,10 @@ class TensorChanges:
         self._emit_flushed(row, x, away, alarm, limits)
         self._emit_precision(row, away, alarm, limits)
         self._emit_updates(row, away, alarm)
-        frozen = (alarm & (self.rows <= RELEASE_ROWS)) | excluded
-        frozen[UNDERFLOW] = alarm[UNDERFLOW] | excluded
-        frozen[SQNR] = alarm[SQNR] | excluded
-        frozen[UNCHANGED] = alarm[UNCHANGED] | excluded
-        self.tracker.update(x, frozen=frozen)
+        hold = (alarm & (self.rows <= RELEASE_ROWS)) | excluded | frozen
+        for k in (UNDERFLOW, SQNR, UNCHANGED):
+            hold[k] |= alarm[k]
+        self.tracker.update(x, frozen=hold)
         self._learn_lr(row)
 
     def _count(self, alarm: Bool, step: int) -> None:

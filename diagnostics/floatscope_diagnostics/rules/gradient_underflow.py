@@ -62,7 +62,10 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             continue
         first = tuple(t for t in s.first if t in gradients) or gradients
         idle = [
-            h for h in symptoms.active("headroom_up", s.onset, slack=2) if set(h.tensors) & set(gradients)
+            h
+            for name in ("headroom_up", "scale_low")
+            for h in symptoms.active(name, s.onset, slack=2)
+            if set(h.tensors) & set(gradients)
         ]
         yield about(
             s,
@@ -82,7 +85,13 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
                     for z in symptoms.active("zero_grad_rise", s.onset, slack=4)[:1]
                 ),
                 *(
-                    Evidence("headroom_log2 above its level", h.peak_step, h.peak, "below 14", h.peak_tensor)
+                    Evidence(
+                        "bits of range the scale leaves unused",
+                        h.peak_step,
+                        h.peak,
+                        "below 14",
+                        h.peak_tensor,
+                    )
                     for h in idle[:1]
                 ),
             ],

@@ -35,6 +35,7 @@ from floatscope_diagnostics.rule import (
 )
 
 AFTER_STEPS = 12
+LOSS = ("loss_shift", "loss_jump", "weights_jump", "loss_nonfinite")
 CLIMB_ROWS = 6
 PRECISION = ("clipping", "underflow", "scale_high", "scale_low", "scale_nonfinite", "scale_reset",
              "sqnr_drop_all",
@@ -58,7 +59,14 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
     for s in jumps:
         effects = [
             e
-            for name in ("loss_shift", "loss_jump", "weights_jump", "grad_norm_jump", "loss_nonfinite")
+            for name in (
+                "loss_shift",
+                "loss_jump",
+                "weights_jump",
+                "grad_norm_jump",
+                "grad_norm_shift",
+                "loss_nonfinite",
+            )
             for e in symptoms.near(
                 name, s.onset, before=0 if name == "weights_jump" else 1, after=AFTER_STEPS
             )
@@ -71,7 +79,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             cause="lr_divergence",
             symptom="divergence",
             severity="critical",
-            confidence=0.95,
+            confidence=0.95 if any(e.signal in LOSS for e in effects) else 0.8,
             detected=proof,
             lasting=any(e.open for e in effects),
             summary=f"The learning rate jumped {s.extra.get('factor', 0):.3g} times at step "

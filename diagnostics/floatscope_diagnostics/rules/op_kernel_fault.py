@@ -33,6 +33,12 @@ from floatscope_diagnostics.rule import (
     about,
 )
 
+MOVERS = (
+    "lr_jump", "norm_jump", "update_jump", "weights_jump", "clipping", "scale_high", "scale_low",
+    "scale_reset",
+    "scale_nonfinite", "sqnr_drop_all", "underflow", "unchanged", "loss_constant", "grad_norm_zero",
+    "amax_trend",
+)  # fmt: skip
 REMEDY = Remedy(
     "Run this operation (for a weight gradient: the wgrad GEMM of this layer) in BF16 or on "
     "another backend, restore the last "
@@ -50,6 +56,7 @@ REMEDY = Remedy(
 
 def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding]:
     """Findings from a bad weight gradient and from a bad forward value inside the network."""
+    yield from _shifts(symptoms, run)
     for s in symptoms.of("nonfinite_weight_grad"):
         if _dirty_before(s, symptoms):
             continue
@@ -88,6 +95,33 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             remedy=REMEDY,
             decisive_test="Recompute the operation in front of this tensor in FP32 from its "
             "saved inputs: finite proves the kernel.",
+        )
+
+
+def _shifts(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
+    """The loss steps up together with the held-out loss on a fixed batch: not the data, but no number says
+    where."""
+    for s in symptoms.of("loss_shift"):
+        held_out = symptoms.near("eval_jump", s.onset, before=2, after=16)
+        if not held_out or any(symptoms.near(name, s.onset, before=24, after=8) for name in MOVERS):
+            continue
+        yield about(
+            s,
+            cause="op_kernel_fault",
+            symptom="spike_not_recovered",
+            severity="warning",
+            confidence=0.63,
+            onset_last=s.detected,
+            summary=f"The loss stepped up by {s.peak:.2f} nats about step {s.onset:,} on "
+            "training and held-out data alike, "
+            "with no precision fault: an operation computes something else.",
+            evidence=[
+                Evidence("loss above its level", s.peak_step, s.peak, f"{s.expected or 0:.3g}"),
+                Evidence("eval_loss above its level", held_out[0].peak_step, held_out[0].peak, "unchanged"),
+            ],
+            remedy=REMEDY,
+            decisive_test="Compare each layer's output with an FP32 reference on one batch: the "
+            "first that differs is it.",
         )
 
 

@@ -40,6 +40,8 @@ from floatscope_diagnostics.rule import (
 )
 
 HALF_SHARE = 0.7  # of the off tensor-steps that match half the history
+UNSCALED_LOG2 = 8.0  # a scale that merely stands still does not fall this far behind a gradient
+BACKWARD = ("/grad_output", "/grad_input")
 STALE_COPY_MAX_SHARE = 0.5  # of the weights; all at once is a change of rounding, not a stale copy
 SETTINGS = {
     "transformer_engine": "load _extra_state with the checkpoint, or recalibrate with "
@@ -89,11 +91,22 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
     if run.world_size == 1:
         for s in symptoms.of("scale_low"):
             kind = "recompute" if _half(s) else "frozen"
-            yield _finding(s, kind, 0.9, "is lower than its amaxes explain", "warning", symptoms)
+            sure = 0.55 if _unscaled_gradients(s, symptoms) else 0.9
+            yield _finding(s, kind, sure, "is lower than its amaxes explain", "warning", symptoms)
     for s in symptoms.of("scales_part"):
         what = "differs between ranks that had the same one"
         yield _finding(s, "reduction_group", 0.93, what, "warning", symptoms)
     yield from _stale_copies(symptoms, run)
+
+
+def _unscaled_gradients(s: Symptom, symptoms: Symptoms) -> bool:
+    """Gradients only, many bits too low, and they flush: they have no scale of their own (gradient
+    underflow)."""
+    if s.peak < UNSCALED_LOG2 or not all(t.endswith(BACKWARD) for t in s.tensors):
+        return False
+    return any(
+        set(u.tensors) & set(s.tensors) for u in symptoms.near("underflow", s.onset, before=2, after=3)
+    )
 
 
 def _half(s: Symptom) -> bool:

@@ -37,6 +37,7 @@ from floatscope_diagnostics.rule import (
 )
 
 CHRONIC_ROWS = 3
+LEAP_LOG2 = 3.0
 REMEDY = Remedy(
     "Let the scale follow the tensor: current or block scaling for this layer, or a margin of 1 "
     "to 3 bits and a long "
@@ -65,6 +66,8 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             continue
         if not jumps and clip.rows < CHRONIC_ROWS:
             continue
+        if all(t.endswith("/weight") for t in clip.first) and any(j.value > LEAP_LOG2 for j in jumps):
+            continue  # no update moves a weight that far: see corrupted weight
         nan = [n for n in symptoms.near("nonfinite_forward", clip.onset, after=1) if n.rank == clip.rank]
         tensors = tuple(t for j in jumps for t in shared(clip, j) if t in clip.first) or clip.first
         sat = 2.0 ** clip.extra.get("sat_log2", 0.0)
