@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 from sqlalchemy import Connection
 
+from floatscope.protocol import strict_json
 from floatscope.protocol.batch import Batch, Float64, Int64
 from floatscope.protocol.runinfo import RunInfo
 from floatscope_server.store import batches, blocks, runs, verdicts
@@ -33,6 +34,15 @@ FAILURES_BEFORE_OFF = (
 )
 ERROR_CHARS = 1000
 OFF = "; diagnosis of this run is off until the server starts again"
+
+NOTHING_SAID: dict[str, Any] = {
+    "schema": "floatscope.verdict/1",
+    "status": "healthy",
+    "summary": "Nothing has been judged yet.",
+    "last_clean_step": None,
+    "findings": [],
+    "not_checked": [],
+}
 
 _log = logging.getLogger(__name__)
 
@@ -139,9 +149,15 @@ class Diagnosis:
         with self._lock:
             self._live.pop(run, None)
 
-    def first_verdict(self, run_id: str, described: RunInfo) -> dict[str, Any]:
-        """The verdict over a run that has sent nothing."""
-        return _on_server(self._engines(described, run_key=run_id).verdict(live=True).to_json())
+    def first_verdict(self, run_id: str, described: RunInfo) -> Judgement:
+        """What is said of a run that has sent nothing."""
+        try:
+            body = _on_server(self._engines(described, run_key=run_id).verdict(live=True).to_json())
+            strict_json.dumps(body)
+        except Exception as error:  # as below: the run is made, and the fault is shown
+            _log.exception("diagnosis of the new run %s failed", run_id)
+            return Judgement(_on_server(NOTHING_SAID), judged=False, error=describe(error))
+        return Judgement(body, judged=True)
 
     def _judge(
         self, c: Connection, run: RunRecord, step: Callable[[_Live], bool], *, live: bool | None = None

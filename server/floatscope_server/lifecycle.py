@@ -135,13 +135,14 @@ class Lifecycle:
         with self._database.read() as c:
             if runs.find(c, run_id) is not None:
                 return False
-        verdict = self._diagnosis.first_verdict(run_id, described)
+        first = self._diagnosis.first_verdict(run_id, described)
+        verdict = first.verdict or {}
         with self._database.write() as c:
             now = self._clock()
             if not runs.create(c, run_id, described, summary=verdict["summary"], now=now):
                 return False
             run = runs.get(c, run_id)
-            runs.change(c, run.id, {"health": verdict["status"]})
+            runs.change(c, run.id, {"health": verdict["status"], "diagnosis_error": first.error})
             verdicts.save(c, run.id, verdict, now=now)
         return True
 

@@ -14,6 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from floatscope_server import alerting
 from floatscope_server.alerting import Change
+from floatscope_server.curves import loss_curve
 from floatscope_server.diagnosis import Judgement, describe
 from floatscope_server.events import Events
 from floatscope_server.notify.messages import Messages
@@ -102,7 +103,7 @@ class Outcome:
             body = self._messages.of(
                 change,
                 run=run,
-                loss=_losses(c, run, change.finding),
+                loss=loss_curve(c, run.id, change.finding.get("rank") or 0, points=Messages.CURVE_POINTS),
                 onset_time=_onset_time(c, run, change.finding),
                 now=now,
             )
@@ -125,13 +126,6 @@ def worst_finding(findings: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | 
     return min(
         standing, key=lambda f: (-SEVERITY_ORDER.index(f.get("severity", "info")), f.get("onset_step") or 0)
     )
-
-
-def _losses(c: Connection, run: RunRecord, finding: Mapping[str, Any]) -> list[tuple[int, float | None]]:
-    """(first step, last loss) of evenly spaced batches, for the curve in a message."""
-    rank = finding.get("rank") or 0
-    rows = batches.glances(c, run.id, rank, points=Messages.CURVE_POINTS)
-    return [(first, seen.get("loss")) for first, _last, seen in rows]
 
 
 def _onset_time(c: Connection, run: RunRecord, finding: Mapping[str, Any]) -> float | None:

@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from floatscope_dashboards.views import Kpi, RunRow, RunsView, RunView
+from floatscope_server.curves import loss_curve
 from floatscope_server.derived import DERIVED, needs
 from floatscope_server.outcome import worst_finding
 from floatscope_server.store import batches, blocks, runs, verdicts
@@ -126,8 +127,7 @@ def _row(c: Connection, run: RunRecord, verdict: Mapping[str, Any] | None) -> Ru
 
 
 def _losses(c: Connection, run: RunRecord) -> tuple[float | None, ...]:
-    found = batches.glances(c, run.id, _rank(c, run), points=SPARK_POINTS - 1)
-    return tuple(seen.get("loss") for _first, _last, seen in found)
+    return tuple(value for _step, value in loss_curve(c, run.id, _rank(c, run), points=SPARK_POINTS))
 
 
 def _rank(c: Connection, run: RunRecord) -> int:

@@ -153,6 +153,19 @@ def test_an_engine_that_always_fails_is_left_alone(settings: Settings) -> None:
     assert (run.diagnosis_error or "").count("off until") == 1
 
 
+def test_a_run_is_made_even_if_no_engine_can_be(settings: Settings) -> None:
+    class Broken(Scripted):
+        def __call__(self, run: RunInfo, *, run_key: str | None = None) -> ScriptedEngine:
+            raise ImportError("half an upgrade")
+
+    services = services_of(settings, engines=Broken(lambda _last: []))
+    services.lifecycle.open("r", RunInfo(name="r"))
+    assert run_of(services).diagnosis_error == "ImportError: half an upgrade"
+    assert verdict_of(services)["status"] == "healthy"
+    ingest(services, "r", 0, body(rows(0, 4)))
+    assert run_of(services).arrivals == 1
+
+
 class Paired(ScriptedEngine):
     """Knows the largest gap between the run's loss and its baseline's, whichever came first."""
 

@@ -61,7 +61,7 @@ def test_a_message_says_all_that_is_needed(sqlite_database: Database) -> None:
         "*Since*\nstep 4, <!date^1795494120^{date_short_pretty} {time}|24 Nov 2026, 04:22 UTC>",
         "*Began at*\n`blocks.0.attn.qkv/input`",
         "14 tensors affected",
-        "*Noticed*\nstep 6, 2 after it began",
+        "*Noticed*\nstep 6, 2 steps after it began",
         "93 % sure, next best activation outlier growth 4 %",
         "\u2581",
         "onset ^",

@@ -194,9 +194,12 @@ def _fields_of(finding: Mapping[str, Any], onset_time: float | None) -> list[tup
         out.append(("Since", f"step {onset:,}" + ("" if onset_time is None else f", {_date(onset_time)}")))
     out.append(("Began at", _where(finding)))
     if finding.get("affected_tensors"):
-        out.append(("Effect", f"{int(finding['affected_tensors']):,} tensors affected"))
+        count = int(finding["affected_tensors"])
+        out.append(("Effect", f"{count:,} tensor{'' if count == 1 else 's'} affected"))
     if detected is not None and onset is not None:
-        out.append(("Noticed", f"step {detected:,}, {max(detected - onset, 0):,} after it began"))
+        late = max(detected - onset, 0)
+        when = f"{late:,} step{'' if late == 1 else 's'} after it began" if late else "as it began"
+        out.append(("Noticed", f"step {detected:,}, {when}"))
     rivals = _rivals(finding)
     out.append(
         ("Checks", f"{_sure(finding)}, " + (f"next best {rivals[0]}" if rivals else "no other cause fits"))

@@ -107,6 +107,12 @@ def stat_names(c: Connection, run: int) -> list[str]:
     return sorted(c.execute(query).scalars())
 
 
+def count(c: Connection, run: int, rank: int) -> int:
+    """Batches of a rank, holes included."""
+    query = select(func.count()).select_from(_batch).where(_batch.c.run == run, _batch.c.rank == rank)
+    return int(c.execute(query).scalar_one())
+
+
 def glances(
     c: Connection, run: int, rank: int, *, points: int
 ) -> Iterator[tuple[int, int, dict[str, float]]]:
