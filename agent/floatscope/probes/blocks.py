@@ -39,8 +39,10 @@ def spread_scale(scale: Tensor, x: Tensor) -> Tensor | None:
         return None
     rows, columns = _matrix_shape(x)
     grid = scale.reshape(-1, scale.shape[-1]).float()
-    tall = grid.repeat_interleave(shape[0], dim=0)[:rows]
-    return tall.repeat_interleave(shape[1], dim=1)[:, :columns].reshape(x.shape)
+    down, across = grid.shape
+    tiles = grid.view(down, 1, across, 1).expand(down, shape[0], across, shape[1])
+    whole = tiles.reshape(down * shape[0], across * shape[1])
+    return whole.narrow(0, 0, rows).narrow(1, 0, columns).reshape(x.shape)
 
 
 def block_amax(x: Tensor, scale: Tensor) -> Tensor | None:

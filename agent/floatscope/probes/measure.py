@@ -1,8 +1,8 @@
 """What is measured of one tensor before its cast. Definitions: see ``floatscope.protocol.names`` and below.
 
-Two ways to the same numbers. ``on_device`` makes about thirty small kernels and never looks at a value, so
-that nothing waits. ``on_cpu`` looks first (largest value, then only what is needed), which costs a few
-passes over the tensor instead of thirty; a healthy tensor needs five.
+Two ways to the same numbers. ``on_device`` runs some seventy small kernels and never looks at a value, so
+that nothing waits. ``on_cpu`` looks first (largest value, then only what is needed); a healthy tensor needs
+five passes over its values.
 
 A measurement is a vector of ``FIELDS``. Sums of several passes add up, the largest and smallest combine, and
 ``statistics`` turns them into the protocol's statistics.
