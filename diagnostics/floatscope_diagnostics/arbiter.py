@@ -48,7 +48,7 @@ def judge(candidates: Sequence[Finding], *, stride: int = 1) -> Judgement:
                 and finding.key < kept[cause].key
             ):
                 absorbed.append((finding, kept[cause].cause))
-            kept[cause] = replace(kept[cause], key=_first_key(kept[cause], finding))
+            kept[cause] = _with_effect(kept[cause], finding)
             continue
         rivals = [i for i, k in enumerate(kept) if _same_incident(k, finding, stride)]
         if not rivals:
@@ -69,6 +69,18 @@ def judge(candidates: Sequence[Finding], *, stride: int = 1) -> Judgement:
         if by is not None and finding.key not in keys:
             replaced.append((finding, by))
     return Judgement(tuple(found), tuple(replaced))
+
+
+def _with_effect(cause: Finding, effect: Finding) -> Finding:
+    """A cause lasts as long as its consequences, and is as grave as NaN when it led there."""
+    grave = effect.symptom == "nonfinite" and effect.severity != "info"
+    return replace(
+        cause,
+        key=_first_key(cause, effect),
+        last=None if effect.last is None else cause.last,
+        resolved=None if effect.resolved is None and effect.last is None else cause.resolved,
+        severity=max(cause.severity, effect.severity, key=SEVERITIES.index) if grave else cause.severity,
+    )
 
 
 def _first_key(cause: Finding, effect: Finding) -> tuple[int, int, str]:
