@@ -85,8 +85,8 @@ def summary(outcomes: Sequence[Outcome], *, seconds: float) -> list[str]:
         f"{sum(o.why_wrong is None for o in faulty)} of {len(faulty)} faults diagnosed right, "
         f"{_count(alarms, 'false alarm')} on {_count(len(healthy), 'healthy run')}"
         + (f", {len(undetermined)} undetermined" if undetermined else ""),
-        f"When a fault was found, the loss was {LOSS_SHOWS_PCT:g} % or more off its healthy twin in "
-        f"{sum(o.loss_shows for o in found)} of {_count(len(found), 'run')}. Time {seconds:.0f} s.",
+        f"{sum(not o.loss_shows for o in found)} of {len(found)} found while the loss was within "
+        f"{LOSS_SHOWS_PCT:g} % of its healthy twin's. Time {seconds:.0f} s",
     ]
     for outcome in undetermined:
         best = outcome.of_finding("alternatives") or []
