@@ -25,8 +25,8 @@ OUTLIER_SPANS = 1.5
 scale."""
 LOW_QUANTILE, HIGH_QUANTILE = 0.01, 0.98
 PAD_SHARE = 0.06
-SMOOTH_SHARE = 0.02
-"""Half-life of the smoothed line as a share of what is shown: 20 steps of a run of 1,000."""
+SMOOTH_SHARE = 0.012
+"""Half-life of the smoothed line as a share of what is shown: 12 steps of a run of 1,000."""
 SMOOTH_FROM_BINS = 40
 """With fewer bins a smoothed line would say less than the values themselves."""
 

@@ -15,6 +15,8 @@ from floatscope_dashboards.theme import TOKENS
 from floatscope_dashboards.views import RunView
 from floatscope_dashboards.wording import as_int, as_text
 
+PLAIN_FORMATS = frozenset({"bf16", "fp16", "fp32"})
+MAX_FORMATS = 3
 MAX_ORDERED_LAYERS = 400
 """More layers than this are ordered by name: their call order would be most of the page."""
 
@@ -75,10 +77,16 @@ def _tensors(info: Mapping[str, Any]) -> tuple[dict[str, int], dict[str, str]]:
             order[layer] = call
         name_of_format = as_text(item.get("format"))
         if name_of_format:
-            found.setdefault(block_of(role), set()).add(name_of_format.upper().replace("_", " "))
+            found.setdefault(block_of(role), set()).add(name_of_format)
     if len(order) > MAX_ORDERED_LAYERS:
         order = {}
-    return order, {block: ", ".join(sorted(names)) for block, names in found.items() if len(names) <= 3}
+    return order, {block: _formats(names) for block, names in found.items()}
+
+
+def _formats(names: set[str]) -> str:
+    """The formats of a block; of those that take a scale only, when there are any."""
+    scaled = names - PLAIN_FORMATS or names
+    return ", ".join(sorted(name.upper().replace("_", " ") for name in scaled)[:MAX_FORMATS])
 
 
 def _plain_json(value: Any) -> Any:

@@ -6,7 +6,7 @@ const OUTLIER_SPANS = 1.5;
 const LOW_QUANTILE = 0.01;
 const HIGH_QUANTILE = 0.98;
 const PAD_SHARE = 0.06;
-const SMOOTH_SHARE = 0.02;
+const SMOOTH_SHARE = 0.012;
 const SMOOTH_FROM_BINS = 40;
 
 const finite = (value) => (typeof value === 'number' && Number.isFinite(value) ? value : null);
