@@ -43,6 +43,7 @@ class Columns:
         self.names: list[str] = []
         self.index: dict[str, int] = {}
         self.run = run
+        self.version = 0  # grows whenever an array changes, so that detectors can keep what they derive from them
         self._refresh()
 
     def __len__(self) -> int:
@@ -72,6 +73,7 @@ class Columns:
         return order[0] if order else None
 
     def _refresh(self) -> None:
+        self.version += 1
         size = len(self.names)
         table = self.run.tensors
         recipe = self.run.recipe

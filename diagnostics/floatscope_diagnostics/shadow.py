@@ -29,6 +29,7 @@ Bool = NDArray[np.bool_]
 STAIRS = 24  # entries; a random series of 1,024 needs 7 on average (harmonic number)
 # 0.35 %: logs print four digits or more; the smallest real fault seen moves the scale by over 0.5 %
 TOLERANCE_LOG2 = 0.005
+SLOTS = np.arange(STAIRS)[:, None]
 FLT_MAX = float(np.finfo(np.float32).max)
 
 
@@ -169,32 +170,36 @@ class ShadowScale:
         smaller newer entries stay, entries at most as large are replaced.
         """
         rolls = mine & (amax != 0)  # NaN rolls too: the history advances, the maximum drops it
-        unknown = rolls & np.isnan(amax)
         value = np.where(np.isnan(amax), 0.0, np.abs(amax))
-        live = self.stair_pass > (self.count - columns.history)[None, :]
-        keep = live & (self.stair_value > value[None, :])
-        place = keep.sum(axis=0)
-        # Move the kept entries to the front: the first kept row is the number of expired ones.
-        start = np.argmax(keep, axis=0)
-        rows = np.minimum(np.arange(STAIRS)[:, None] + start[None, :], STAIRS - 1)
-        inside = np.arange(STAIRS)[:, None] < place[None, :]
-        stair_value = np.where(inside, np.take_along_axis(self.stair_value, rows, 0), 0.0)
-        stair_pass = np.where(inside, np.take_along_axis(self.stair_pass, rows, 0), -1)
-        stair_loose = np.where(inside, np.take_along_axis(self.stair_loose, rows, 0), False)
+        put = rolls & (value > 0)
+        # Values descend along the staircase, so those that stay are a prefix; entries that have left the window stay in
+        # front until the room is needed.
+        place = (self.stair_value > value).sum(axis=0)
+        if (place >= STAIRS).any():
+            self._compact(np.flatnonzero(put & (place >= STAIRS)), columns)
+            place = (self.stair_value > value).sum(axis=0)
+        gone = put & (SLOTS >= place)
+        self.stair_value[gone] = 0.0
+        self.stair_pass[gone] = -1
+        self.stair_loose[gone] = False
         # A full staircase: the newest entry is merged into the last one, whose value becomes an upper bound.
-        full = place >= STAIRS
-        slot = np.minimum(place, STAIRS - 1)
-        cols = np.arange(len(value))
-        put = rolls & ~unknown & (value > 0)
-        merged = full & put
-        stair_pass[slot[put], cols[put]] = self.count[put] + passes - 1
-        stair_value[slot[put & ~full], cols[put & ~full]] = value[put & ~full]
-        stair_loose[slot[merged], cols[merged]] = True
-        change = mine[None, :]
-        self.stair_value = np.where(change, stair_value, self.stair_value)
-        self.stair_pass = np.where(change, stair_pass, self.stair_pass)
-        self.stair_loose = np.where(change, stair_loose, self.stair_loose)
+        column = np.flatnonzero(put)
+        slot = np.minimum(place[column], STAIRS - 1)
+        merged = place[column] >= STAIRS
+        self.stair_pass[slot, column] = self.count[column] + passes - 1
+        self.stair_loose[slot, column] = merged
+        self.stair_value[slot[~merged], column[~merged]] = value[column[~merged]]
         self.count = np.where(rolls, self.count + passes, self.count)
+
+    def _compact(self, full: NDArray[np.int64], columns: Columns) -> None:
+        """Drops entries that have left the window from the front of the columns ``full``."""
+        for i in full.tolist():
+            keep = self.stair_pass[:, i] >= self.count[i] - columns.history[i]
+            size = int(keep.sum())
+            for array, empty in ((self.stair_value, 0.0), (self.stair_pass, -1), (self.stair_loose, False)):
+                kept = array[keep, i]
+                array[:, i] = empty
+                array[:size, i] = kept
 
     def _delayed_recent(
         self, columns: Columns, top: Float64, amax: Float64, low: Float64, high: Float64, passes: int

@@ -73,6 +73,8 @@ class TensorChanges:
         self.rows = np.zeros((SIGNAL_COUNT, size), np.int32)  # rows in a row with a deviation
         self.since = np.full((SIGNAL_COUNT, size), -1, np.int64)  # step at which it began
         self.lr_level: float | None = None
+        self._version = -1
+        self._limits: dict[Any, Float64] = {}
 
     def resize(self, size: int) -> None:
         have = self.rows.shape[1]
@@ -101,7 +103,9 @@ class TensorChanges:
         self.resize(len(row.columns))
         x = row.frame.signals[row.d]
         away = x - self.tracker.center
-        limits = _class_limits(row.columns)
+        if self._version != row.columns.version:
+            self._version, self._limits = row.columns.version, _class_limits(row.columns)
+        limits = self._limits
         with np.errstate(invalid="ignore"):
             unusual = np.abs(away) > UNUSUAL * self.tracker.deviation()
         unusual &= self.tracker.count >= READY_ROWS
@@ -243,8 +247,8 @@ class TensorChanges:
         moved = away[UPDATE][ready & ~np.isnan(away[UPDATE])]
         if len(moved) < 1:
             return
-        shift = float(np.median(moved)) - self._lr_shift(row)
-        spread = float(np.median(self.tracker.deviation()[UPDATE][ready]))
+        shift = _middle(moved) - self._lr_shift(row)
+        spread = _middle(self.tracker.deviation()[UPDATE][ready])
         if abs(shift) <= max(UPDATE_STEP_LOG2, UNUSUAL * spread):
             return
         signal = "update_jump" if shift > 0 else "update_fall"
@@ -283,6 +287,12 @@ class TensorChanges:
         out.tracker.load(state["tracker"])
         out.rows, out.since, out.lr_level = state["rows"], state["since"], state["lr_level"]
         return out
+
+
+def _middle(values: Float64) -> float:
+    """The upper median: one of the values, so that it does not depend on how they are added up."""
+    k = len(values) // 2
+    return float(np.partition(values, k)[k])
 
 
 def _class_limits(columns: Columns) -> dict[Any, Float64]:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from floatscope_diagnostics.columns import ROLE_CODES
+from floatscope_diagnostics.columns import ROLE_CODES, Columns
 from floatscope_diagnostics.detectors.row import StatRow
 from floatscope_diagnostics.frame import AMAX, UNDERFLOW
 
@@ -32,7 +32,8 @@ CREEP_SHARE = 0.6  # of a limit, passed for good: the onset
 GROWTH_LOG2 = (3.0, 1.6)  # activations, weights; clean runs up to 1.2 and 0.8 in 300 steps from scratch
 GRAD_GROWTH_LOG2 = 2.5  # clean gradients wander by 2 octaves
 UNDERFLOW_CREEP_PCT = (6.0, 15.0)  # forward, backward; clean runs 1 and 4
-_ROWS = (AMAX, UNDERFLOW)
+_ROWS = [AMAX, UNDERFLOW]
+MOVES = np.array([[MAX_MOVE], [MAX_MOVE * 10]])
 
 
 class Trends:
@@ -44,6 +45,8 @@ class Trends:
         self.count = np.zeros((2, size), np.int32)
         self.creep = np.full((2, size), -1, np.int64)  # step since which CREEP_SHARE of the limit is passed
         self.rows = np.zeros((2, size), np.int32)  # rows in a row above the limit
+        self._version = -1
+        self._limit = np.zeros((2, size))
 
     ARRAYS = ("fast", "low", "count", "creep", "rows")
 
@@ -67,18 +70,17 @@ class Trends:
         self.resize(len(row.columns))
         if warming:
             self.fast[0], self.low[0], self.count[0], self.creep[0], self.rows[0] = np.nan, np.nan, 0, -1, 0
-        x = row.frame.signals[row.d][list(_ROWS)]
+        x = row.frame.signals[row.d][_ROWS]
         use = ~np.isnan(x) & ~excluded
         self.count += use
-        limit = np.array([[MAX_MOVE], [MAX_MOVE * 10]])
         first = np.isnan(self.fast)
         rate = np.maximum(1.0 / np.maximum(self.count, 1), 1.0 / FAST_ROWS)
-        move = np.where(first, 0.0, np.clip(x - self.fast, -limit, limit) * rate)
+        move = np.where(first, 0.0, np.clip(x - self.fast, -MOVES, MOVES) * rate)
         self.fast = np.where(use, np.where(first, x, self.fast + move), self.fast)
         settled = self.count >= READY_ROWS // 2
         self.low = np.where(settled, np.fmin(self.low, self.fast), self.low)
         rise = np.where(np.isnan(self.low), 0.0, self.fast - self.low)
-        limits = self._limits(row)
+        limits = self._limits(row.columns)
         early = (rise > limits * CREEP_SHARE) & use
         self.creep = np.where(early & (self.creep < 0), row.step, np.where(early | ~use, self.creep, -1))
         above = (rise > limits) & use & (self.count >= READY_ROWS)
@@ -86,14 +88,13 @@ class Trends:
         if (self.rows >= PERSIST_ROWS).any():
             self._emit(row, rise)
 
-    def _limits(self, row: StatRow) -> Float64:
-        columns = row.columns
-        weight = columns.role == ROLE_CODES["weight"]
-        growth = np.where(
-            columns.backward, GRAD_GROWTH_LOG2, np.where(weight, GROWTH_LOG2[1], GROWTH_LOG2[0])
-        )
-        creep = np.where(columns.backward, UNDERFLOW_CREEP_PCT[1], UNDERFLOW_CREEP_PCT[0])
-        return np.stack([growth, creep])
+    def _limits(self, columns: Columns) -> Float64:
+        if self._version != columns.version:
+            weight = columns.role == ROLE_CODES["weight"]
+            growth = np.where(columns.backward, GRAD_GROWTH_LOG2, np.where(weight, GROWTH_LOG2[1], GROWTH_LOG2[0]))
+            creep = np.where(columns.backward, UNDERFLOW_CREEP_PCT[1], UNDERFLOW_CREEP_PCT[0])
+            self._version, self._limit = columns.version, np.stack([growth, creep])
+        return self._limit
 
     def _emit(self, row: StatRow, rise: Float64) -> None:
         columns = row.columns
