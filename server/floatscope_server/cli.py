@@ -26,6 +26,7 @@ from floatscope_server.serving import GracefulServer
 from floatscope_server.settings import DEFAULT_PORT, Settings, SettingsError, load
 
 EXIT_USAGE = 2
+EXIT_FAULT = 1
 BACKLOG = 2048
 
 _EXAMPLES = """examples:
@@ -43,7 +44,10 @@ class CannotStart(Exception):
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs the server until it is told to stop. Returns 0, or 2 if it cannot start as asked."""
+    """Runs the server until it is told to stop.
+
+    Returns 0, 2 if it cannot start as asked, 1 if starting failed in another way.
+    """
     args = _parser().parse_args(list(argv))
     try:
         settings = load(_overrides(args), config=args.config)
@@ -55,7 +59,6 @@ def main(argv: Sequence[str]) -> int:
 
 def serve(settings: Settings) -> int:
     """Opens everything, says where it is, and serves. Raises CannotStart and what its parts raise."""
-    os.umask(0o077)  # stored names, texts and webhook addresses are nobody else's business
     logging.basicConfig(
         level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
@@ -73,8 +76,9 @@ def serve(settings: Settings) -> int:
         _greet(settings, first)
         # After it has stopped, uvicorn raises the signal again; stopping when asked to is a success.
         signal.signal(signal.SIGTERM, lambda _number, _frame: None)
-        GracefulServer(app).run(sockets=[listener])
-    return 0
+        server = GracefulServer(app)
+        server.run(sockets=[listener])
+    return 0 if server.started else EXIT_FAULT
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -134,6 +138,9 @@ def _open_database(settings: Settings) -> Database:
     try:
         database = Database(settings.database, synchronous=settings.sqlite_synchronous)
         migrate.upgrade(database)
+        if settings.database_url is None:
+            # It holds names, texts and webhook addresses; its log takes over the mode of the file.
+            settings.database_file.chmod(0o600)
     except (SQLAlchemyError, ValueError) as error:
         what = "FLOATSCOPE_DATABASE_URL" if settings.database_url is not None else str(settings.data_dir)
         reason = str(getattr(error, "orig", None) or error).strip().splitlines()[0]

@@ -16,13 +16,10 @@ DERIVED = (SAT, HEADROOM)
 
 def needs(stat: str, stored: Sequence[str]) -> tuple[str, ...]:
     """The stored statistics that ``stat`` is read from, given those the run has; empty without them."""
-    if stat in stored:
-        return (stat,)
-    if stat == HEADROOM and SAT in stored:
-        return (SAT,)
-    if stat in DERIVED and "amax" in stored and "scale" in stored:
-        return ("amax", "scale")
-    return ()
+    if stat not in DERIVED:
+        return (stat,) if stat in stored else ()
+    own = (SAT,) if SAT in stored else ()
+    return (*own, "amax", "scale") if "amax" in stored and "scale" in stored else own
 
 
 def format_max(names: Sequence[str], tensors: Mapping[str, Mapping[str, Any]]) -> Float32:
@@ -53,20 +50,27 @@ def combine(
 
     Where amax is 0 there is no headroom to speak of (log2 of 0), so it is missing there, while ``sat`` is 0.
     """
-    if stat in parts:
-        return parts[stat]
-    if SAT in parts:
-        sat, present = parts[SAT]
-    elif "amax" in parts and "scale" in parts:
-        (amax, has_amax), (scale, has_scale) = parts["amax"], parts["scale"]
-        limit = format_max(names, tensors)
-        with np.errstate(over="ignore", invalid="ignore"):
-            sat = amax * scale / limit
-        present = has_amax & has_scale & ~np.isnan(limit)
-        if stat == SAT:
-            return sat, present
-    else:
-        return None
+    if stat not in DERIVED:
+        return parts.get(stat)
+    found = _sat(parts, names, tensors)
+    if found is None or stat == SAT:
+        return found
+    sat, present = found
     with np.errstate(divide="ignore", invalid="ignore"):
         headroom = -np.log2(sat)
     return headroom, present & (sat != 0)
+
+
+def _sat(
+    parts: Mapping[str, tuple[Float32, Bool]], names: Sequence[str], tensors: Mapping[str, Mapping[str, Any]]
+) -> tuple[Float32, Bool] | None:
+    """``sat`` as sent where it was sent (the largest of several passes), else amax * scale / format_max."""
+    sent = parts.get(SAT)
+    if "amax" not in parts or "scale" not in parts:
+        return sent
+    (amax, has_amax), (scale, has_scale) = parts["amax"], parts["scale"]
+    limit = format_max(names, tensors)
+    with np.errstate(over="ignore", invalid="ignore"):
+        made = amax * scale / limit
+    present = has_amax & has_scale & ~np.isnan(limit)
+    return (made, present) if sent is None else (np.where(sent[1], sent[0], made), sent[1] | present)

@@ -86,6 +86,12 @@ class ChannelNotFound(Problem):
         )
 
 
+class Busy(Problem):
+    def __init__(self, run_id: str) -> None:
+        detail = f"run {run_id} is being changed by others"
+        super().__init__(503, "Busy", detail, hint="send it again", headers={"Retry-After": "1"})
+
+
 class SeqGap(Problem):
     def __init__(self, seq: int, expected_seq: int) -> None:
         super().__init__(

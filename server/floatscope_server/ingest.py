@@ -18,7 +18,7 @@ from floatscope.protocol.runinfo import RunInfo, TensorTable
 from floatscope_server.body import Body
 from floatscope_server.database import Database
 from floatscope_server.diagnosis import Diagnosis, Judgement
-from floatscope_server.errors import Problem, Refused, SeqConflict, SeqGap, from_protocol
+from floatscope_server.errors import Busy, Refused, SeqConflict, SeqGap, from_protocol
 from floatscope_server.events import Events
 from floatscope_server.glance import glance
 from floatscope_server.locks import RunLocks
@@ -93,13 +93,7 @@ class Ingest:
                     return self._put(run_id, rank=rank, seq=seq, content_type=content_type, body=body)
                 except _Moved:
                     continue
-        raise Problem(
-            503,
-            "Busy",
-            f"run {run_id} is being changed by others",
-            hint="send it again",
-            headers={"Retry-After": "1"},
-        )
+        raise Busy(run_id)
 
     def _put(self, run_id: str, *, rank: int, seq: int, content_type: str, body: Body) -> Receipt:
         with self._database.read() as c:

@@ -17,7 +17,7 @@ from floatscope.protocol import strict_json
 from floatscope.protocol.runinfo import RunInfo
 from floatscope_server.database import Database
 from floatscope_server.diagnosis import Diagnosis, Judgement
-from floatscope_server.errors import Refused, RunNotFound
+from floatscope_server.errors import Busy, Refused
 from floatscope_server.events import Events
 from floatscope_server.locks import RunLocks
 from floatscope_server.outcome import Outcome
@@ -25,6 +25,7 @@ from floatscope_server.store import runs, verdicts
 from floatscope_server.store.runs import RankPosition, RunRecord
 
 SLUG_CHARS = 40
+RETRIES = 5  # how often a change starts over because another worker changed the run first
 _RUNNING: Mapping[str, Any] = {"status": "running", "reason": None}
 
 
@@ -83,18 +84,17 @@ class Lifecycle:
     def change(self, run_id: str, given: Mapping[str, str | None]) -> None:
         """Changes ``name``, ``project`` or ``baseline``; a baseline of None takes it away."""
         with self._locks.of(run_id):
-            with self._database.read() as c:
-                run = runs.get(c, run_id)
-                described = runs.info(c, run.id)
-            merged = replace(
-                described,
-                name=given.get("name", described.name),
-                project=given.get("project", described.project),
-                baseline=given.get("baseline", described.baseline),
-            )
-            _check(run_id, merged)
-            rebuild = merged.baseline != described.baseline
             with self._database.write() as c:
+                run = runs.get(c, run_id, lock=True)
+                described = runs.info(c, run.id)
+                merged = replace(
+                    described,
+                    name=given.get("name", described.name),
+                    project=given.get("project", described.project),
+                    baseline=given.get("baseline", described.baseline),
+                )
+                _check(run_id, merged)
+                rebuild = merged.baseline != described.baseline
                 runs.describe(c, run, merged)
                 if rebuild:
                     _restart(c, run)
@@ -151,21 +151,22 @@ class Lifecycle:
         with self._database.read() as c:
             run = runs.get(c, run_id)
             described = runs.info(c, run.id)
-        merged = described.merged(given)
-        if merged == described and run.status == "running":
+        if described.merged(given) == described and run.status == "running":
             return False
-        if merged.baseline != described.baseline:
+        if given.baseline is not None and given.baseline != described.baseline:
             with self._database.write() as c:
-                runs.describe(c, run, merged)
+                run = runs.get(c, run_id, lock=True)
+                runs.describe(c, run, runs.info(c, run.id).merged(given))
                 _restart(c, run)
                 runs.change(c, run.id, _RUNNING)
             self._diagnosis.forget(run.id)
             return True
 
         def update(c: Connection, run: RunRecord) -> Judgement:
+            merged = runs.info(c, run.id).merged(given)
             return self._diagnosis.update(c, run, replace(merged, status="running"))
 
-        self._commit(run_id, update, described=merged, values=_RUNNING)
+        self._commit(run_id, update, given=given, values=_RUNNING)
         return False
 
     def _commit(
@@ -173,25 +174,31 @@ class Lifecycle:
         run_id: str,
         judge: Callable[[Connection, RunRecord], Judgement],
         *,
-        described: RunInfo | None = None,
+        given: RunInfo | None = None,
         values: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
-        with self._database.read() as c:
-            run = runs.get(c, run_id)
-            judgement = judge(c, run)
-        try:
-            with self._database.write() as c:
-                if runs.find(c, run_id, lock=True) is None:
-                    raise RunNotFound(run_id)
-                if described is not None:
-                    runs.describe(c, run, described)
-                if values:
-                    runs.change(c, run.id, values)
-                news = self._outcome.store(c, run, judgement, now=self._clock())
-        except BaseException:
+        """Stores a judgement and what goes with it; starts over if another worker changed the run first."""
+        for _ in range(RETRIES):
+            with self._database.read() as c:
+                run = runs.get(c, run_id)
+                judgement = judge(c, run)
+            news = None
+            try:
+                with self._database.write() as c:
+                    if run.same_as(runs.get(c, run_id, lock=True)):
+                        if given is not None:
+                            runs.describe(c, run, runs.info(c, run.id).merged(given))
+                        if values:
+                            runs.change(c, run.id, values)
+                        news = self._outcome.store(c, run, judgement, now=self._clock())
+            except BaseException:
+                self._diagnosis.forget(run.id)
+                raise
+            if news is not None:
+                self._outcome.tell(run, news)
+                return
             self._diagnosis.forget(run.id)
-            raise
-        self._outcome.tell(run, news)
+        raise Busy(run_id)
 
 
 def _restart(c: Connection, run: RunRecord) -> None:

@@ -109,29 +109,35 @@ class HeatMap:
         self._inf[cells] += np.add.reduceat(present & np.isinf(values), starts, axis=0, dtype=np.int64).T
 
     def to_json(self) -> dict[str, Any]:
-        """The heat map of the API: bytes 0 to 253 between lo and hi, 254 missing, 255 not finite."""
+        """The heat map of the API: bytes 0 to 253 between lo and hi, 254 missing, 255 not finite.
+
+        A tensor without any value has no row: a statistic of weights says nothing of inputs.
+        """
         columns = np.arange(self._worst.shape[1])
         begin = self.first + columns * self._width
-        known = ~np.isnan(self._worst)
-        finite = self._worst[known]
+        odd = (self._nan > 0) | (self._inf > 0)
+        rows = np.flatnonzero((~np.isnan(self._worst) | odd).any(axis=1))
+        worst, odd, nan, inf = self._worst[rows], odd[rows], self._nan[rows], self._inf[rows]
+        known = ~np.isnan(worst)
+        finite = worst[known]
         lo, hi = (float(finite.min()), float(finite.max())) if finite.size else (None, None)
-        data = np.full(self._worst.shape, MISSING, np.uint8)
+        data = np.full(worst.shape, MISSING, np.uint8)
         if lo is not None and hi is not None:
             span = hi / 2 - lo / 2  # halves, so that the difference of two huge numbers stays finite
             share = (finite / 2 - lo / 2) / (span or 1.0)
             data[known] = np.clip(np.rint(share * LEVELS), 0, LEVELS).astype(np.uint8)
-        data[(self._nan > 0) | (self._inf > 0)] = NON_FINITE
+        data[odd] = NON_FINITE
         return {
             "stat": self.stat,
-            "tensors": list(self.tensors),
+            "tensors": [self.tensors[int(row)] for row in rows],
             "from": begin.tolist(),
             "to": np.minimum(begin + self._width - 1, self.last).tolist(),
             "encoding": "u1",
             "lo": lo,
             "hi": hi,
             "data": base64.b64encode(data.tobytes()).decode(),
-            "nan": _sparse(self._nan),
-            "inf": _sparse(self._inf),
+            "nan": _sparse(nan),
+            "inf": _sparse(inf),
         }
 
 

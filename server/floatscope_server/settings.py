@@ -83,10 +83,15 @@ class Settings(BaseSettings):
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
     @property
+    def database_file(self) -> Path:
+        """The embedded database."""
+        return self.data_dir / "floatscope.db"
+
+    @property
     def database(self) -> str:
         """SQLAlchemy URL of the database."""
         if self.database_url is None:
-            return f"sqlite:///{(self.data_dir / 'floatscope.db').absolute()}"
+            return f"sqlite:///{self.database_file.absolute()}"
         url = self.database_url.get_secret_value()
         for prefix in ("postgres://", "postgresql://"):
             if url.startswith(prefix):

@@ -182,7 +182,8 @@ def test_heatmap(client: Client) -> None:
     only = client.get("/api/v1/runs/r/heatmap?stat=headroom_log2&role=weight&from=10&to=19").json
     assert [name.rpartition("/")[2] for name in only["tensors"]] == ["weight"] * 3
     assert (only["from"][0], only["to"][-1]) == (10, 19)
-    assert client.get("/api/v1/runs/r/heatmap?stat=nothing").json["tensors"] == []
+    nothing = client.get("/api/v1/runs/r/heatmap?stat=nothing").json
+    assert (nothing["tensors"], nothing["lo"]) == ([], None)
     assert client.get("/api/v1/runs/r/heatmap?stat=amax&columns=501").status == 422
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import socket
+import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -52,6 +53,8 @@ def test_the_first_start_makes_a_token_and_the_next_one_keeps_it(tmp_path: Path)
         assert match is not None, said
         token = match[1]
         assert (tmp_path / "data" / "token").read_text().strip() == token
+        database = tmp_path / "data" / "floatscope.db"
+        assert stat.S_IMODE(database.stat().st_mode) == 0o600
         mine = Client(client.port, token)
         mine.open_run("r")
         mine.put("r", 0, body(rows(0, 2)))

@@ -139,23 +139,14 @@ def heatmap(
         span = _span(run, from_step, to_step, segment)
         described = runs.info(c, run.id).tensors
         at = _stat_rank(c, run, stat, rank)
-        found = list(
-            reads.stat_blocks(
-                c,
-                run.id,
-                at,
-                fields.name(stat, field="stat"),
-                span,
-                tensor_tables=services.tensor_tables,
-                tensors=described,
-            )
-        )
-    names = {name for names, _step, _values, _present in found for name in names}
-    shown = [name for name in names if role is None or split_tensor(name)[1] == role]
-    shown.sort(key=lambda name: _order(name, described.get(name, {})))
-    heat = HeatMap(stat, shown, span.first, span.last, columns)
-    for names_here, step, values, present in found:
-        heat.add(names_here, step, values, present)
+        names = reads.tensor_names(c, run.id, at, span, tensor_tables=services.tensor_tables)
+        shown = [name for name in names if role is None or split_tensor(name)[1] == role]
+        shown.sort(key=lambda name: _order(name, described.get(name, {})))
+        heat = HeatMap(stat, shown, span.first, span.last, columns)
+        tables = services.tensor_tables
+        wanted = fields.name(stat, field="stat")
+        for part in reads.stat_blocks(c, run.id, at, wanted, span, tensor_tables=tables, tensors=described):
+            heat.add(*part)
     return Json(heat.to_json())
 
 
@@ -205,8 +196,7 @@ def _stat_rank(c: Connection, run: RunRecord, stat: str, asked: int | None) -> i
     """The rank asked for, or the lowest that has the statistic or what it is derived from."""
     known = runs.series(c, run.id)
     stored = tuple(name for kind, name in known if kind == blocks.STAT)
-    ranks = [set(known[blocks.STAT, part]) for part in needs(stat, stored)]
-    return _rank(asked, tuple(sorted(set.intersection(*ranks))) if ranks else ())
+    return _rank(asked, tuple(sorted({r for part in needs(stat, stored) for r in known[blocks.STAT, part]})))
 
 
 def _stats_of(c: Connection, services: Services, run: RunRecord) -> dict[str, list[str]]:

@@ -77,6 +77,13 @@ def scalars(
     return {name: _joined(part) for name, part in parts.items()}
 
 
+def tensor_names(c: Connection, run: int, rank: int, span: Span, *, tensor_tables: TensorTables) -> set[str]:
+    """Every tensor of which some batch of the span carries statistics."""
+    keys = batches.keys(c, run, rank=rank, first_step=span.first, last_step=span.last)
+    ids = {key.tensor_table for key in keys if span.segment in (None, key.segment)}
+    return {name for table in ids if table is not None for name in tensor_tables.get(c, table).names}
+
+
 def stat_blocks(
     c: Connection,
     run: int,
