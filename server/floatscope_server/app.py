@@ -12,6 +12,7 @@ from importlib.metadata import version
 import anyio
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from sqlalchemy.exc import OperationalError
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
@@ -46,6 +47,7 @@ API = "/api/v1"
 MACHINE_PATHS = ("/api/", "/openapi.json", "/healthz", "/readyz", "/metrics")
 GZIP_FROM_BYTES = 4096  # event streams are never compressed: they must not wait in a buffer
 INGEST_SLOTS = 6  # each may hold a body of 32 MiB and what it unpacks to
+RETRY_LATER = {"Retry-After": "5"}
 
 _log = logging.getLogger(__name__)
 
@@ -179,6 +181,18 @@ def _answer_errors(app: FastAPI) -> None:
         else:
             problem = Problem(error.status_code, str(error.detail), f"{what}: {error.detail}")
         return answer(request, problem, error.headers)
+
+    @app.exception_handler(OperationalError)
+    async def on_storage(request: Request, error: OperationalError) -> Response:
+        what = f"{request.method} {request.url.path}"
+        _log.error("%s failed: the database says: %s", what, str(error.orig).strip())
+        detail = (
+            "the database could not take or give the data now (full, locked or away); nothing was changed"
+        )
+        hint = "send it again later; the server's log says more"
+        return answer(
+            request, Problem(503, "Storage is not available", detail, hint=hint, headers=RETRY_LATER)
+        )
 
     @app.exception_handler(Exception)
     async def on_fault(request: Request, _error: Exception) -> Response:

@@ -10,6 +10,7 @@ from starlette.requests import Request, cookie_parser
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from floatscope_dashboards.pages import CONTENT_SECURITY_POLICY
 from floatscope_server.access import Access, is_same_origin
 from floatscope_server.answers import ProblemAnswer
 from floatscope_server.body import drain
@@ -21,11 +22,6 @@ SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 API_PATHS = ("/api/", "/openapi.json", "/metrics")
 SESSION_ATTRIBUTES: dict[str, Any] = {"httponly": True, "samesite": "lax", "path": "/"}
 
-# Checked in Chromium with all charts drawn: plotly.js needs inline styles and no eval.
-CONTENT_SECURITY_POLICY = (
-    "default-src 'self'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
-    "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'; object-src 'none'"
-)
 _HEADERS = {
     "Content-Security-Policy": CONTENT_SECURITY_POLICY,
     "X-Content-Type-Options": "nosniff",
