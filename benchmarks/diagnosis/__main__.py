@@ -1,11 +1,4 @@
-"""How good the diagnosis is, and how often it cries wolf: makes a library of runs and judges the diagnosis
-on it.
-
-python -m benchmarks.diagnosis small                 makes a small library and judges it, under 3 minutes
-python -m benchmarks.diagnosis run                   adds to the full library until it is done; stop it any
-time python -m benchmarks.diagnosis status                how far it is python -m benchmarks.diagnosis
-evaluate --split tune --mistakes wrong.md python -m benchmarks.diagnosis evaluate              both splits
-"""
+"""How good the diagnosis is, and how often it cries wolf: makes a library of runs and judges it on them."""
 
 from __future__ import annotations
 
@@ -16,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from benchmarks.diagnosis.evaluate import evaluate
+from benchmarks.diagnosis.labelled_logs import UnreadableFolder, judge_logs
 from benchmarks.diagnosis.outcome import Judged
 from benchmarks.diagnosis.plan import FULL, SMALL, Entry, entries
 from benchmarks.diagnosis.report import by_group, confusion_table, mistakes, table
@@ -23,13 +17,26 @@ from benchmarks.diagnosis.simulate import run_base, run_fork
 from benchmarks.diagnosis.store import CacheBusy, Store
 
 DEFAULT_CACHE = Path("~/.cache/floatscope/diagnosis")
+EXAMPLES = """examples:
+  python -m benchmarks.diagnosis small          make a small library and judge it, under 3 minutes
+  python -m benchmarks.diagnosis run            add to the full library until it is done; stop it any time
+  python -m benchmarks.diagnosis status         how far it is
+  python -m benchmarks.diagnosis evaluate --split tune --mistakes wrong.md
+  python -m benchmarks.diagnosis evaluate       both splits
+  python -m benchmarks.diagnosis logs FOLDER    judge labelled logs: FOLDER/EXPECTED.csv names the answers
+"""
 SPLITS = ("tune", "report")
-COMMANDS = ("small", "run", "evaluate", "status")
+COMMANDS = ("small", "run", "evaluate", "status", "logs")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command. Returns 0, or 2 if the cache is in use."""
-    args = _parser().parse_args(argv)
+    """Runs one command. Returns 0, or 2 if the cache is in use or a folder cannot be read."""
+    parser = _parser()
+    args = parser.parse_args(argv)
+    if (args.command == "logs") != (args.folder is not None):
+        parser.error("a folder goes with the command logs, and logs needs one")
+    if args.command == "logs":
+        return judge_folder(args.folder)
     store = Store(args.cache.expanduser())
     size = SMALL if args.command == "small" else FULL
     library = list(entries(size))
@@ -48,6 +55,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args.mistakes is not None:
             wrong = [r for r in runs if r.split == "tune"]
             args.mistakes.write_text("\n".join(mistakes(wrong)) + "\n", encoding="utf-8")
+    return 0
+
+
+def judge_folder(folder: Path) -> int:
+    """Judges labelled logs. Returns 0, or 2 if the folder cannot be read."""
+    try:
+        runs = list(judge_logs(folder))
+    except UnreadableFolder as error:
+        print(error, file=sys.stderr)
+        return 2
+    print("\n".join([*table(str(folder), runs), *confusion_table(runs), *by_group(runs, of="recipe")]))
+    print("\n".join(mistakes(runs)))
     return 0
 
 
@@ -100,9 +119,11 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.diagnosis",
         description=__doc__,
+        epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("command", nargs="?", default="small", choices=COMMANDS, help="(%(default)s)")
+    parser.add_argument("folder", nargs="?", type=Path, help="of labelled logs, with the command logs")
     parser.add_argument(
         "--cache", type=Path, default=DEFAULT_CACHE, help="folder of stored runs (%(default)s)"
     )

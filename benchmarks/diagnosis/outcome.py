@@ -77,16 +77,17 @@ def listen(
     ever: dict[str, Finding] = {}
     for start in range(0, len(batch), FEED_STEPS):
         engine.feed(batch.rows(start, min(start + FEED_STEPS, len(batch))))
-        for finding in _alarms(engine.verdict(live=True).to_json()):
+        for finding in alarms_of(engine.verdict(live=True).to_json()):
             ever.setdefault(str(finding["id"]), finding)
     engine.finish(status=info.status if info.status != "running" else "finished", reason=info.reason)
-    final = _alarms(engine.verdict().to_json())
+    final = alarms_of(engine.verdict().to_json())
     for finding in final:
         ever.setdefault(str(finding["id"]), finding)
     return final, list(ever.values())
 
 
-def _alarms(verdict: Mapping[str, Any]) -> list[Finding]:
+def alarms_of(verdict: Mapping[str, Any]) -> list[Finding]:
+    """The verdict's findings that are warning or critical and not replaced, the most important first."""
     found = [f for f in verdict["findings"] if f["severity"] in ALARMS and f["state"] != "replaced"]
     return sorted(found, key=lambda f: (-ALARMS.index(f["severity"]), -float(f["confidence"])))
 
@@ -181,7 +182,7 @@ def judge_fork(
         onset_error=None if named is None else outside(int(named["onset_step"]), began, high),
         delay=delay,
         lead=None if delay is None else (math.inf if moves is None else moves - (scenario.step + delay)),
-        layer_ok=None if not layers or silent else named is not None and _same_layer(named["layer"], layers),
+        layer_ok=None if not layers or silent else named is not None and same_layer(named["layer"], layers),
         tensor_ok=None if not tensors or silent else named is not None and named["tensor"] in tensors,
     )
 
@@ -191,7 +192,8 @@ def outside(step: int, low: int, high: int) -> int:
     return min(0, step - low) or max(0, step - high)
 
 
-def _same_layer(named: object, right: Sequence[str]) -> bool:
+def same_layer(named: object, right: Sequence[str]) -> bool:
+    """Whether a layer is one of the right ones or a part of one."""
     return isinstance(named, str) and any(named == r or named.startswith(r + ".") for r in right)
 
 

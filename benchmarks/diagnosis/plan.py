@@ -37,11 +37,11 @@ FULL = Size(rounds=12, steps=2000, faults=10, controls=3, demo_every=3)
 SMALL = Size(
     rounds=1,
     steps=500,
-    faults=8,
+    faults=6,
     controls=1,
     recipes=("delayed-max-16", "current", "fp16"),
 )
-"""3,000 healthy steps and 54 forks; it fits a CI job of three minutes."""
+"""3,000 healthy steps and 42 forks; it fits a CI job of three minutes."""
 
 
 @dataclass(frozen=True)

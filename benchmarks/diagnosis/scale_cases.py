@@ -71,8 +71,8 @@ STALE_SCALE: tuple[Case, ...] = (
     Case("stale-all-inputs-x16", _STALE, on="delayed", inject=at("stale_scale", "*/input", "16")),
     Case("stale-all-inputs-x64", _STALE, on="delayed", inject=at("stale_scale", "*/input", "64"),
          held_back=True),
-    inside(Case("stale-nonsaturating-x16", _STALE, on="delayed", inject=at("stale_scale", IN, "16"),
-                cast="nonsaturating", horizon=30), "input"),
+    Case("stale-nonsaturating-x16", _STALE, on="delayed", inject=at("stale_scale", IN, "16"),
+         cast="nonsaturating", horizon=30),  # any layer: the small overflows of a healthy run turn to NaN too
     Case("growing-all-inputs-x1.5", _STALE, also=_GROWS, on="delayed", inject=growing("*/input", 1.5, 12),
          slow=4, within=5),
     Case("growing-all-inputs-x4", _STALE, also=_GROWS, on="delayed", inject=growing("*/input", 4, 8),
