@@ -57,6 +57,7 @@ def layout(**more: Any) -> dict[str, Any]:
             "bordercolor": "@line-2",
             "font": {"color": "@text", "size": 12},
         },
+        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": "@text-3", "activecolor": "@text"},
         "dragmode": "zoom",
         "uirevision": "keep",
         **more,

@@ -83,9 +83,11 @@ def _diagnosis(row: RunRow, now: datetime) -> str:
 
 
 def _since(row: RunRow) -> str:
+    if row.status == "stalled" and row.health not in ("critical", "warning"):
+        return f"Last step {step_text(row.last_step)}"
     if row.onset_step is not None:
         return f"{'At' if is_recovered(row) else 'Since'} step {step_text(row.onset_step)}"
-    return f"Last step {step_text(row.last_step)}" if row.status == "stalled" else ""
+    return ""
 
 
 def _since_long(row: RunRow) -> str:

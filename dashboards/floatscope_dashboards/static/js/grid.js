@@ -44,10 +44,11 @@ function columnsOf(starts, ends, used) {
 
 const compareText = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
 
-/** Names with numbers by value: layer 2 before layer 10. */
-export function compareNatural(a, b) {
-  const left = a.split(/([0-9]+)/);
-  const right = b.split(/([0-9]+)/);
+/** A name in parts, text and numbers in turn. */
+const parts = (name) => name.split(/([0-9]+)/);
+
+/** Names with numbers by value: layer 2 before layer 10. @param {string[]} left @param {string[]} right in parts */
+function compareNatural(left, right) {
   for (let index = 0; index < Math.min(left.length, right.length); index += 1) {
     const order = index % 2 ? Number(left[index]) - Number(right[index]) : compareText(left[index], right[index]);
     if (order) return order;
@@ -60,6 +61,7 @@ export const shortLayer = (layer) => layer.replace(/^.*?(?=\b[0-9]+\.)/, '') || 
 
 function rowsOf(cells, order) {
   const split = cells.tensors.map(splitTensor);
+  const inParts = split.map(({ layer }) => parts(layer));
   const shown = split.map((_, at) => at).filter((at) => cells.codes[at].some((code) => code !== MISSING_CODE));
   const blocks = new Map();
   for (const at of shown) {
@@ -76,7 +78,7 @@ function rowsOf(cells, order) {
       const [one, two] = [split[a], split[b]];
       return (
         (order[one.layer] ?? NO_ORDER) - (order[two.layer] ?? NO_ORDER) ||
-        compareNatural(one.layer, two.layer) ||
+        compareNatural(inParts[a], inParts[b]) ||
         roleOrder(one.role) - roleOrder(two.role)
       );
     });

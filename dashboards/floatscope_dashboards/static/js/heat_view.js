@@ -150,11 +150,14 @@ export function heatView(current, steps) {
       $('#worst').replaceChildren(element('li', { className: 'muted', text: 'No data at this step.' }));
       return;
     }
-    const found = grid.tensors
-      .map((name, index) => ({ name, index, code: grid.codes[index][payloadColumn] }))
-      .filter(({ code }) => code !== MISSING_CODE)
-      .sort(worse)
-      .slice(0, LISTED);
+    const found = [];
+    grid.tensors.forEach((name, index) => {
+      const item = { name, index, code: grid.codes[index][payloadColumn] };
+      if (item.code === MISSING_CODE || (found.length === LISTED && worse(item, found.at(-1)) >= 0)) return;
+      found.push(item);
+      found.sort(worse);
+      found.length = Math.min(found.length, LISTED);
+    });
     $('#worst').replaceChildren(...found.map((item) => tensorLine(item, payloadColumn)));
   }
 

@@ -9,10 +9,10 @@ const OFFLINE_AFTER_S = 60;
 const CHIP_EVERY_MS = 1000;
 
 /**
- * @param {{url: string, ageS: number|null, ended: () => string, onEvent: (kind: string, data: object) => void,
- *   onResume: () => void}} options `ended` gives the word for a run that has ended, else ''
+ * @param {{url: string, ageS: number|null, notLive: () => string, onEvent: (kind: string, data: object) => void,
+ *   onResume: () => void}} options `notLive` gives the word for a run that is silent or has ended, else ''
  */
-export function startLive({ url, ageS, ended, onEvent, onResume }) {
+export function startLive({ url, ageS, notLive, onEvent, onResume }) {
   let stream = null;
   let open = false;
   let opened = false;
@@ -73,17 +73,17 @@ export function startLive({ url, ageS, ended, onEvent, onResume }) {
     const age = $('#live-age');
     if (!word) return;
     const silentS = (Date.now() - brokenSince) / 1000;
-    const state = open ? (ended() ? 'ended' : 'live') : silentS > OFFLINE_AFTER_S ? 'offline' : opened ? 'reconnecting' : 'connecting';
+    const state = open ? (notLive() ? 'quiet' : 'live') : silentS > OFFLINE_AFTER_S ? 'offline' : opened ? 'reconnecting' : 'connecting';
     const words = {
       live: 'Live',
-      ended: ended(),
+      quiet: notLive(),
       offline: `Offline, data from ${clock()}`,
       reconnecting: 'Reconnecting',
       connecting: 'Connecting',
     };
     $('#live').dataset.state = state;
     if (word.textContent !== words[state]) word.textContent = words[state];
-    age.textContent = state === 'live' && lastData != null ? `${durationText((Date.now() - lastData) / 1000)} ago` : '';
+    age.textContent = open && lastData != null ? `${durationText((Date.now() - lastData) / 1000)} ago` : '';
     document.body.classList.toggle('is-offline', state === 'offline');
     for (const time of document.querySelectorAll('time[data-age]')) {
       if (lastData != null) time.textContent = `${durationText((Date.now() - lastData) / 1000)} ago`;

@@ -9,7 +9,7 @@ const LOSS_EVERY_MS = 2000;
 const HEAT_EVERY_MS = 5000;
 const PAGE_EVERY_MS = 4000;
 const SCRUB_FAST = 10;
-const ENDED = { finished: 'Finished', failed: 'Failed', crashed: 'Crashed' };
+const NOT_LIVE = { stalled: 'Last data', finished: 'Finished', failed: 'Failed', crashed: 'Crashed' };
 
 let data = JSON.parse($('#page-data').textContent);
 let steps = null;
@@ -110,7 +110,7 @@ wireKeys({
 startLive({
   url: `/api/v1/events?run=${encodeURIComponent(data.run)}`,
   ageS: data.age_s,
-  ended: () => ENDED[data.status] ?? '',
+  notLive: () => NOT_LIVE[data.status] ?? '',
   onEvent,
   onResume: all,
 });

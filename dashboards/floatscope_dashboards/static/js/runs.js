@@ -155,7 +155,7 @@ const ask = paced(refresh, PAGE_EVERY_MS);
 startLive({
   url: '/api/v1/events',
   ageS: null,
-  ended: () => '',
+  notLive: () => '',
   onEvent: (kind) => ask({ soon: kind !== 'tick' }),
   onResume: () => ask({ soon: true }),
 });
