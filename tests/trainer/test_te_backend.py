@@ -33,8 +33,8 @@ class FakeTransformerEngine:
         fake = self
 
         class Linear(nn.Linear):
-            def __init__(self, i: int, o: int, *, bias: bool, params_dtype: torch.dtype, device: str) -> None:
-                assert device == "cuda"
+            def __init__(self, i: int, o: int, *, bias: bool, params_dtype: torch.dtype, device: Any) -> None:
+                assert device == te_backend.DEVICE
                 super().__init__(i, o, bias=bias, dtype=params_dtype)
                 history = torch.zeros(4, 3)
                 self.fp8_meta = {

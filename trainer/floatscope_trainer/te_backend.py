@@ -1,6 +1,7 @@
 """The model on Transformer Engine: real FP8 GEMMs on a GPU, with the library's documented calls.
 
-Not run on a GPU yet. Followed: Transformer Engine 2.20 (`te.autocast`, recipes, `te.Linear`, `FusedAdam`).
+Checked against the real Python package of Transformer Engine 2.20 with its kernels emulated on the CPU
+(tests/te_contract); not run on a GPU yet.
 """
 
 from __future__ import annotations
@@ -51,10 +52,10 @@ class TransformerEngineBackend:
 
         def make_linear(name: str, in_features: int, out_features: int) -> nn.Module:
             layer = self._te.Linear(
-                in_features, out_features, bias=False, params_dtype=torch.bfloat16, device="cuda"
+                in_features, out_features, bias=False, params_dtype=torch.bfloat16, device=DEVICE
             )
             if self._enabled and self._precisions[name] != "fp8":
-                layer = HighPrecision(layer, autocast=self._te.autocast)
+                layer = HighPrecision(layer, autocast=self._te.autocast, recipe=self._recipe)
             self.layers[name] = layer
             linear: nn.Module = layer
             return linear
@@ -130,15 +131,16 @@ class TransformerEngineBackend:
 class HighPrecision(nn.Module):
     """A layer that stays out of FP8 inside an FP8 pass."""
 
-    def __init__(self, layer: nn.Module, *, autocast: Any) -> None:
+    def __init__(self, layer: nn.Module, *, autocast: Any, recipe: Any) -> None:
         super().__init__()
         self.weight = layer.weight
         self._layer = (layer,)  # in a tuple: the weight is registered once, under this module's name
         self._autocast = autocast
+        self._recipe = recipe
 
     def forward(self, x: Tensor) -> Tensor:
         """x: (..., in_features)."""
-        with self._autocast(enabled=False):
+        with self._autocast(enabled=False, recipe=self._recipe):
             out: Tensor = self._layer[0](x)
         return out
 

@@ -178,7 +178,7 @@ class Training:
 
     def save(self, path: Path, *, run_id: str) -> None:
         """Writes a checkpoint of everything the next step depends on."""
-        tensors = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
+        tensors = {f"model.{name}": tensor for name, tensor in self._weights().items()}
         tensors |= {f"optim.{n}": t for n, t in optimizer_tensors(self.model, self.optimizer).items()}
         tensors |= {f"scale.{n}": t for n, t in self.backend.scale_state().items()}
         tensors["rng.torch"] = torch.get_rng_state()
@@ -196,6 +196,10 @@ class Training:
             tensors=tensors,
         )
 
+    def _weights(self) -> dict[str, Tensor]:
+        """All parameters. Not `state_dict`: Transformer Engine adds a pickle to it (`_extra_state`)."""
+        return dict(self.model.named_parameters())
+
     def restore(self, checkpoint: Checkpoint) -> None:
         """Continues where the checkpoint stopped.
 
@@ -203,7 +207,7 @@ class Training:
         anew with it. Raises CheckpointError if something in it does not fit.
         """
         where = str(checkpoint.path)
-        restore_in_place(dict(self.model.state_dict()), checkpoint.part("model."), what=where)
+        restore_in_place(self._weights(), checkpoint.part("model."), what=where)
         restore_optimizer(self.model, self.optimizer, checkpoint.part("optim."))
         if same_scale_recipe(self.config, checkpoint.config):
             if not self.backend.scale_state() and checkpoint.part("scale."):
