@@ -43,7 +43,9 @@ class Columns:
         self.names: list[str] = []
         self.index: dict[str, int] = {}
         self.run = run
-        self.version = 0  # grows whenever an array changes, so that detectors can keep what they derive from them
+        self.version = (
+            0  # grows whenever an array changes, so that detectors can keep what they derive from them
+        )
         self._refresh()
 
     def __len__(self) -> int:

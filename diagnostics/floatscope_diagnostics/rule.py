@@ -104,7 +104,10 @@ class Need:
 class Finding:
     """What one rule concluded from the symptoms.
 
-    ``weight`` orders rival explanations of the same incident (larger wins).
+    onset_first, onset_last: first and last step at which it may have begun, where the onset is not exact.
+    last: last step with the sign, None while it goes on.  key: detected step, onset and first signal of what
+    was
+    proven first in the incident; its identity.
     """
 
     cause: str
@@ -119,6 +122,7 @@ class Finding:
     decisive_test: str
     kind: str | None = None
     onset_last: int | None = None
+    onset_first: int | None = None
     resolved: int | None = None
     rank: int | None = None
     segment: int = 0
@@ -249,6 +253,7 @@ def about(
     onset: int | None = None,
     detected: int | None = None,
     onset_last: int | None = None,
+    onset_first: int | None = None,
     lasting: bool | None = None,
 ) -> Finding:
     """A finding that begins, is proven, lasts and is located as its leading symptom is.
@@ -267,6 +272,7 @@ def about(
         confidence=confidence,
         onset=first,
         onset_last=onset_last,
+        onset_first=onset_first,
         detected=max(proof, first),
         summary=summary,
         evidence=tuple(evidence),

@@ -172,13 +172,14 @@ class ShadowScale:
         rolls = mine & (amax != 0)  # NaN rolls too: the history advances, the maximum drops it
         value = np.where(np.isnan(amax), 0.0, np.abs(amax))
         put = rolls & (value > 0)
-        # Values descend along the staircase, so those that stay are a prefix; entries that have left the window stay in
+        # Values descend along the staircase, so those that stay are a prefix; entries that have left the
+        # window stay in
         # front until the room is needed.
         place = (self.stair_value > value).sum(axis=0)
         if (place >= STAIRS).any():
             self._compact(np.flatnonzero(put & (place >= STAIRS)), columns)
             place = (self.stair_value > value).sum(axis=0)
-        gone = put & (SLOTS >= place)
+        gone = put & (place <= SLOTS)
         self.stair_value[gone] = 0.0
         self.stair_pass[gone] = -1
         self.stair_loose[gone] = False

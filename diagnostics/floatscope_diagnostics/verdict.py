@@ -65,7 +65,10 @@ class Judged:
             "severity": f.severity,
             "confidence": round(f.confidence, 2),
             "onset_step": f.onset,
-            "onset_window": [f.onset, f.onset if f.onset_last is None else f.onset_last],
+            "onset_window": [
+                f.onset if f.onset_first is None else f.onset_first,
+                f.onset if f.onset_last is None else f.onset_last,
+            ],
             "detected_step": f.detected,
             "resolved_step": f.resolved,
             "rank": f.rank if f.rank is None or f.rank >= 0 else None,

@@ -23,6 +23,7 @@ Bool = NDArray[np.bool_]
 
 RESET_SHARE = 0.9  # of scaled tensors at exactly 1.0; measured: 48 of 48 after a resume without history
 RESET_MIN_TENSORS = 3  # one or two scales at 1.0 happen by themselves (amax equal to the format's maximum)
+SCRATCH_STEPS = 1  # a run from scratch begins at step 0 or 1, with all scales at 1
 FROZEN_UPDATES = 2  # SCIENCE: a deviation for two updates is a deterministic violation
 CURRENT_LIKE_SHARE = 0.8  # of the gradients with sat exactly 1: only current scaling does that
 CURRENT_LIKE_MIN = 3
@@ -38,6 +39,7 @@ class ScaleState:
         self.same = np.zeros(size, np.int32)  # rows in a row with an unchanged scale
         self.off = np.zeros(size, np.int32)  # rows in a row outside the shadow interval
         self.moved = np.zeros(size, bool)  # the scale moved when it left the interval; else it stood still
+        self.written = np.full(size, -1, np.int64)  # step at which the scale last changed
         self.last_step: int | None = None
 
     def resize(self, size: int) -> None:
@@ -45,7 +47,7 @@ class ScaleState:
         if have == size:
             return
         grown = ScaleState(size)
-        for name in ("last_scale", "same", "off", "moved"):
+        for name in ("last_scale", "same", "off", "moved", "written"):
             getattr(grown, name)[:have] = getattr(self, name)
             setattr(self, name, getattr(grown, name))
         self.shadow.resize(size)
@@ -76,6 +78,7 @@ class ScaleState:
         reset = self._reset(row, scale, present & ~broken)
         wrong = self._compare(row, scale, present & ~bad & ~broken, low, high, skip=reset)
         self.same = np.where(scale == self.last_scale, self.same + 1, 0).astype(np.int32)
+        self.written = np.where(present & (scale != self.last_scale), row.step, self.written)
         self.last_scale = np.where(present, scale, self.last_scale)
         self.last_step = row.step
         wrong |= bad | reset
@@ -83,6 +86,9 @@ class ScaleState:
 
     def _reset(self, row: StatRow, scale: Float64, present: Bool) -> Bool:
         one: Bool = present & (scale == 1.0)
+        if self.last_step is None and one.any() and self._begins_lost(row, one, present):
+            self._hit(row, "scale_reset", one, np.ones(len(one)))
+            return one
         before = np.isfinite(self.last_scale) & present & (row.columns.rule != CURRENT)
         changed = one & before & (self.last_scale != 1.0)
         if changed.sum() >= RESET_MIN_TENSORS and changed.sum() >= RESET_SHARE * before.sum():
@@ -92,6 +98,16 @@ class ScaleState:
             self._hit(row, "scale_reset", one, np.zeros(len(one)))
             return one
         return np.zeros(len(one), bool)
+
+    def _begins_lost(self, row: StatRow, one: Bool, present: Bool) -> bool:
+        """The first row of a log that does not begin from scratch: all scales 1 means that none was
+        restored."""
+        resumed = row.scalars.get("resumed", 0.0) == 1.0
+        stateful = present & (row.columns.rule != CURRENT)
+        enough = (
+            stateful.sum() >= RESET_MIN_TENSORS and (one & stateful).sum() >= RESET_SHARE * stateful.sum()
+        )
+        return bool(enough) and (resumed or row.step > SCRATCH_STEPS)
 
     def _compare(
         self, row: StatRow, scale: Float64, usable: Bool, low: Float64, high: Float64, *, skip: Bool
@@ -137,6 +153,7 @@ class ScaleState:
             extra["total_moved"] = float((self.moved & mask).sum())
             extra["total_half"] = float((half & mask).sum())
             extra["total_count"] = float(mask.sum())
+            extra["written"] = float(self.written[mask & (self.off >= 1)].min())
             extra["longest"] = float(self.off[mask].max())
             extra["spread"] = float(np.ptp(values[mask]))
             proven = bool((self.off[mask] >= FROZEN_UPDATES).any()) or bool(
@@ -164,6 +181,7 @@ class ScaleState:
             "same": self.same,
             "off": self.off,
             "moved": self.moved,
+            "written": self.written,
             "last_step": self.last_step,
         }
 
@@ -171,7 +189,7 @@ class ScaleState:
     def load(cls, state: Mapping[str, Any]) -> ScaleState:
         out = cls()
         out.shadow = ShadowScale.load(state["shadow"])
-        for name in ("last_scale", "same", "off", "moved"):
+        for name in ("last_scale", "same", "off", "moved", "written"):
             setattr(out, name, state[name])
         out.last_step = state["last_step"]
         return out

@@ -61,6 +61,8 @@ UPDATE_STEP_LOG2 = (
     1.6  # change of update_ratio beyond the change of lr, median over weights [0.5; 2.2 in warm-up]
 )
 NEAR_LIMIT_LOG2 = -0.1  # amax of an FP16 activation within 7 % of 65,504
+UPDATE_LEAP_LOG2 = 3.0  # a part of the weights may be enough when they leap
+UPDATE_LEAP_SHARE = 0.15
 UNCHANGED_RISE_PCT = 8.0  # [0.06]
 ALL_SHARE = 0.7  # of the tensors of a class
 
@@ -249,11 +251,14 @@ class TensorChanges:
             return
         shift = _middle(moved) - self._lr_shift(row)
         spread = _middle(self.tracker.deviation()[UPDATE][ready])
-        if abs(shift) <= max(UPDATE_STEP_LOG2, UNUSUAL * spread):
+        far = float((moved - self._lr_shift(row) > UPDATE_LEAP_LOG2).mean())
+        if abs(shift) <= max(UPDATE_STEP_LOG2, UNUSUAL * spread) and far < UPDATE_LEAP_SHARE:
             return
-        signal = "update_jump" if shift > 0 else "update_fall"
+        signal = "update_jump" if shift > 0 or far >= UPDATE_LEAP_SHARE else "update_fall"
         mask = (
-            ready & (np.sign(away[UPDATE]) == np.sign(shift)) & (np.abs(away[UPDATE]) > UPDATE_STEP_LOG2 / 2)
+            ready
+            & (np.sign(away[UPDATE]) == (1 if signal == "update_jump" else -1))
+            & (np.abs(away[UPDATE]) > UPDATE_STEP_LOG2 / 2)
         )
         row.log.hit(
             signal, step=row.step, row=row.index, segment=row.segment, mask=mask, values=np.abs(away[UPDATE])

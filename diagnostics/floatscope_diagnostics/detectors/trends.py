@@ -91,7 +91,9 @@ class Trends:
     def _limits(self, columns: Columns) -> Float64:
         if self._version != columns.version:
             weight = columns.role == ROLE_CODES["weight"]
-            growth = np.where(columns.backward, GRAD_GROWTH_LOG2, np.where(weight, GROWTH_LOG2[1], GROWTH_LOG2[0]))
+            growth = np.where(
+                columns.backward, GRAD_GROWTH_LOG2, np.where(weight, GROWTH_LOG2[1], GROWTH_LOG2[0])
+            )
             creep = np.where(columns.backward, UNDERFLOW_CREEP_PCT[1], UNDERFLOW_CREEP_PCT[0])
             self._version, self._limit = columns.version, np.stack([growth, creep])
         return self._limit

@@ -26,8 +26,19 @@ from collections.abc import Iterator
 
 from floatscope.protocol.names import split_tensor
 from floatscope_diagnostics.episodes import Symptom
-from floatscope_diagnostics.rule import Evidence, Finding, Need, Remedy, Rule, RunFacts, Symptoms, Window
+from floatscope_diagnostics.rule import (
+    Evidence,
+    Finding,
+    Need,
+    Remedy,
+    Rule,
+    RunFacts,
+    Symptoms,
+    Window,
+    about,
+)
 
+ALL_GRADIENTS = 0.8  # share of the grad_output tensors that must be 0 at once
 SAT_OF_A_SCALE_FAULT = (
     1.5  # above it the first bad tensor was clipping: then the scale is suspect, not the data
 )
@@ -53,6 +64,7 @@ _LOADER = Remedy(
 def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding]:
     """Findings of all four kinds."""
     yield from _empty_targets(symptoms)
+    yield from _zero_gradients(symptoms, run)
     yield from _bad_ids(symptoms, run)
     yield from _nonfinite_values(symptoms, run)
 
@@ -81,6 +93,38 @@ def _empty_targets(symptoms: Symptoms) -> Iterator[Finding]:
             evidence=(
                 Evidence("label_tokens", s.onset, 0.0, "above 0"),
                 *(Evidence("loss", n.onset, n.value, "finite") for n in nan_loss),
+            ),
+            remedy=_LOADER,
+            decisive_test="Count the labels that are not ignored in the batch of this step: zero proves it.",
+        )
+
+
+def _zero_gradients(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
+    """label_tokens is not logged, but a loss of NaN over finite activations with all gradients 0 has one
+    reason."""
+    if "label_tokens" in run.scalars:
+        return
+    gradients = sum(1 for t in run.formats if t.endswith("/grad_output"))
+    for s in symptoms.of("loss_nonfinite"):
+        zero = [z for z in symptoms.near("amax_zero", s.onset) if z.rank == s.rank]
+        dead = sum(1 for z in zero for t in z.tensors if t.endswith("/grad_output"))
+        if not zero or dead < ALL_GRADIENTS * gradients or symptoms.near("nonfinite_forward", s.onset):
+            continue
+        yield about(
+            s,
+            cause="invalid_input",
+            kind="empty_targets",
+            symptom="nonfinite",
+            severity="warning",
+            confidence=0.82,
+            tensors=(),
+            order="backward",
+            summary=f"The loss is NaN at step {s.onset:,} over finite activations while every "
+            "gradient is exactly 0: a batch "
+            "without a single label.",
+            evidence=(
+                Evidence("loss", s.onset, s.value, "finite"),
+                Evidence("amax of all gradients", zero[0].onset, 0.0, "above 0", zero[0].tensor),
             ),
             remedy=_LOADER,
             decisive_test="Count the labels that are not ignored in the batch of this step: zero proves it.",
@@ -146,6 +190,10 @@ def _nonfinite_values(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
             continue
         loss = symptoms.near("loss_nonfinite", s.onset)
         confidence = 0.95 if loss else 0.8
+        if any(n.onset < s.onset for n in symptoms.active("loss_nonfinite", s.onset)):
+            confidence = (
+                0.5  # the loss was lost before the tensors were logged again: the first tensor is not known
+            )
         if clipped:
             confidence = 0.55
         yield Finding(

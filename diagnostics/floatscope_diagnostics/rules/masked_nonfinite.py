@@ -52,7 +52,9 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
     if "loss" not in run.scalars:
         return
     for s in symptoms.of("nonfinite_forward"):
-        if symptoms.near("loss_nonfinite", s.onset, before=1, after=1):
+        if symptoms.near("loss_nonfinite", s.onset, after=1) or symptoms.active(
+            "loss_nonfinite", s.onset, slack=1
+        ):
             continue
         if symptoms.near("scale_nonfinite", s.onset, before=1, after=0):
             continue

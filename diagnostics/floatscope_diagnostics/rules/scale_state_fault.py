@@ -109,6 +109,13 @@ def _unscaled_gradients(s: Symptom, symptoms: Symptoms) -> bool:
     )
 
 
+def _written(s: Symptom) -> int | None:
+    """The step after the scale was written for the last time: a frozen scale shows only when it should have
+    moved."""
+    written = s.extra.get("written", -1.0)
+    return int(written) + 1 if 0 <= written < s.onset else None
+
+
 def _half(s: Symptom) -> bool:
     count = s.extra.get("total_count", 0.0)
     return count > 0 and s.extra.get("total_half", 0.0) >= HALF_SHARE * count
@@ -175,6 +182,7 @@ def _finding(
         severity="critical" if hurt else severity,
         confidence=confidence,
         onset=onset,
+        onset_first=_written(s) if kind == "frozen" else None,
         order="backward"
         if s.tensor is not None and s.tensor.endswith(("grad_output", "grad_input"))
         else "forward",
