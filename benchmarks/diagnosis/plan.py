@@ -1,5 +1,5 @@
 """Which runs the library has, in the order in which they are made: it can be stopped at any time and what
-is there is balanced over splits, recipes and kinds of run.
+is there is balanced over splits, recipes, seeds and kinds of run.
 """
 
 from __future__ import annotations
@@ -53,10 +53,14 @@ class Entry:
 
 
 def entries(size: Size) -> Iterator[Entry]:
-    """The library in order: recipe by recipe a seed of each split, then the next seeds."""
-    for index in range(size.rounds):
-        shape = "demo" if size.demo_every and (index + 1) % size.demo_every == 0 else size.shape
-        for recipe in size.recipes:
+    """The library in order. From one recipe to the next the seed changes too, so that a library that was
+    stopped early has as many seeds as it can; both splits take turns.
+    """
+    for turn in range(size.rounds):
+        for position, recipe in enumerate(size.recipes):
+            index = (turn + position) % size.rounds
+            is_demo = size.demo_every > 0 and (index + 1) % size.demo_every == 0
+            shape = "demo" if is_demo else size.shape
             for first in (FIRST_TUNING_SEED, FIRST_REPORT_SEED):
                 yield entry(Base(shape=shape, recipe=recipe, seed=first + index, steps=size.steps), size)
 
