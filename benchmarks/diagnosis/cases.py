@@ -99,6 +99,11 @@ class Case:
         return self.cause == "healthy"
 
     @property
+    def repeats(self) -> bool:
+        """Whether a control's steps are, number by number, those of the run it is forked from."""
+        return self.is_control and self.build is None and not self.other_data
+
+    @property
     def is_abrupt(self) -> bool:
         return not self.is_control and self.slow <= 1
 

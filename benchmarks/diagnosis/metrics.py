@@ -29,8 +29,8 @@ class Share:
 class FalseAlarms:
     """False alarms on healthy steps.
 
-    steps: that were trained once and judged once.  alarms: on them.  resampled: healthy steps in front of
-    faults, which are the same steps judged again, and the alarms on them.
+    steps: that were trained once and judged once.  alarms: on them.  resampled: steps of a healthy run judged
+    again, in front of a fault or behind a resume, and the alarms on them.
     """
 
     runs: int
@@ -70,14 +70,15 @@ def share(values: Sequence[bool | None]) -> Share:
 
 def false_alarms(runs: Sequence[Judged]) -> FalseAlarms:
     healthy = [r for r in runs if r.cause == "healthy"]
-    faulty = [r for r in runs if r.cause != "healthy"]
+    fresh = [r for r in runs if r.healthy_steps]
+    again = [r for r in runs if not r.healthy_steps]
     return FalseAlarms(
         runs=len(healthy),
         runs_with_alarm=sum(bool(r.false_alarms) for r in healthy),
-        steps=sum(r.healthy_steps for r in healthy),
-        alarms=sum(len(r.false_alarms) for r in healthy),
-        resampled_steps=sum(r.resampled_steps for r in faulty),
-        resampled_alarms=sum(len(r.false_alarms) for r in faulty),
+        steps=sum(r.healthy_steps for r in fresh),
+        alarms=sum(len(r.false_alarms) for r in fresh),
+        resampled_steps=sum(r.resampled_steps for r in again),
+        resampled_alarms=sum(len(r.false_alarms) for r in again),
     )
 
 

@@ -153,12 +153,11 @@ def judge_fork(
     )
     if case.is_control:
         wrong = [f for f in ever if f["detected_step"] >= scenario.step and f["cause"] not in accepted]
-        return replace(
-            common,
-            healthy_steps=len(run.batch),
-            false_alarms=tuple(wrong),
-            family_ok=predicted in accepted,
-        )
+        right = replace(common, family_ok=predicted in accepted)
+        if case.repeats:  # the healthy run's own steps once more
+            again = len(prelude) + len(run.batch)
+            return replace(right, resampled_steps=again, false_alarms=(*early, *wrong))
+        return replace(right, healthy_steps=len(run.batch), resampled_steps=0, false_alarms=tuple(wrong))
     families = {FAMILY[name] for name in accepted}
     wanted = [f for f in answered if f["cause"] in accepted]
     best = wanted[0] if wanted else first

@@ -33,7 +33,7 @@ def table(title: str, runs: Sequence[Judged]) -> Iterator[str]:
     yield _line("  per million healthy steps", _number(alarms.per_million))
     yield _line("  95 % upper bound (3/n without an alarm)", _number(alarms.bound_per_million))
     yield _line(
-        "  on resampled healthy steps before faults",
+        "  on resampled healthy steps",
         f"{alarms.resampled_alarms} on {alarms.resampled_steps:,}",
     )
     if not faulty:

@@ -146,7 +146,7 @@ def test_a_healthy_and_a_faulty_run_from_training_to_judgement(tmp_path: Path) -
     assert (fault.predicted, fault.cause_ok, fault.layer_ok) == ("scale_state_fault", True, True)
     assert fault.delay is not None
     assert 0 <= fault.delay <= 1
-    assert resumed.healthy_steps > 0
+    assert (resumed.healthy_steps, resumed.resampled_steps) == (0, 36)
     pair = store.load_base(BASE, first=18)
     assert pair is not None
     clean = read_run(store.fork_path(BASE, scenarios[1].id)).batch
