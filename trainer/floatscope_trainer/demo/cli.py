@@ -6,11 +6,14 @@ import argparse
 import json
 import os
 import secrets
+import signal
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from rich.console import Console
@@ -48,6 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     started = time.monotonic()
     try:
         with (
+            _interrupted_by(signal.SIGTERM),
             running_server(port=args.port, data_dir=args.data_dir, env=os.environ) as server,
             tempfile.TemporaryDirectory(prefix="floatscope-demo-") as scratch,
         ):
@@ -172,6 +176,20 @@ def _keep_serving(server: Server, console: Console) -> None:
         console.print()
         return
     raise ServerError(f"floatscope serve ended with code {server.process.returncode}")
+
+
+@contextmanager
+def _interrupted_by(number: int) -> Iterator[None]:
+    """Treats a signal like Ctrl-C, so that the server and the workers are stopped before the demo ends."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
 
 
 def _worker_env(server: Server, data_dir: Path) -> dict[str, str]:
