@@ -54,7 +54,7 @@ def cluster() -> Iterator[str]:
             wait_for(lambda: _answers(url), seconds=30)
             yield url
         finally:
-            server.send_signal(signal.SIGINT)  # "fast": open connections are closed, not waited for
+            server.send_signal(signal.SIGQUIT)  # at once: nothing in it is wanted again
             server.wait(timeout=30)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
