@@ -59,7 +59,7 @@ class Batch:
         return len(self.step)
 
     def scalar(self, name: str) -> tuple[Float64, Bool]:
-        """Values float64 [T] and presence bool [T] of a scalar; all missing if the batch does not carry it."""
+        """Values float64 [T] and presence bool [T] of a scalar; all missing if the batch has none of it."""
         if name not in self.scalar_names:
             return np.zeros(len(self)), np.zeros(len(self), bool)
         k = self.scalar_names.index(name)
