@@ -17,7 +17,7 @@ from floatscope.protocol.batch import Batch
 from floatscope.protocol.runinfo import RunInfo
 from floatscope_diagnostics.arbiter import judge
 from floatscope_diagnostics.columns import Columns
-from floatscope_diagnostics.detectors.pairs import BLOCK_PAIRS, PairedLoss
+from floatscope_diagnostics.detectors.pairs import PairedLoss
 from floatscope_diagnostics.detectors.ranks import RankBoard
 from floatscope_diagnostics.episodes import Symptom
 from floatscope_diagnostics.not_checked import unchecked
@@ -111,7 +111,7 @@ class Engine:
         for rank in sorted(self._streams):
             found.extend(self._streams[rank].symptoms())
         found.extend(self._board.symptoms(self.columns))
-        found.extend(self._pairs.log.symptoms(self.columns, rank=-1, row=self._pairs.pairs // BLOCK_PAIRS))
+        found.extend(self._pairs.symptoms(self.columns))
         lowest = min(self._streams, default=None)
         stride = 1 if lowest is None else self._streams[lowest].stride()
         return Symptoms(tuple(sorted(found, key=lambda s: (s.segment, s.onset, s.rank, s.signal))), stride)

@@ -8,7 +8,8 @@ Signal: ``paired_gap``: the mean of 48 pairs is above zero by four of its own st
 the
 means of blocks of eight pairs, so that runs that part by chance (their gap gets louder, not larger) stay
 silent.
-``slope`` tells a gap that widens from a constant offset.
+``slope`` tells a gap that widens from a constant offset. ``paired_break``: runs that were alike part from one
+step to the next.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from floatscope_diagnostics.episodes import EpisodeLog
+from floatscope_diagnostics.columns import Columns
+from floatscope_diagnostics.detectors.level import Level
+from floatscope_diagnostics.episodes import EpisodeLog, Symptom
 
 BLOCK_PAIRS = 8  # pairs a block: longer than the memory of one batch's difficulty
 BLOCKS = 6  # blocks judged together: 48 pairs
@@ -29,6 +32,12 @@ GAP_SIGMA = (
     4.0  # mean over its standard error, taken from the blocks themselves: runs that part by chance get louder
 )
 GAP_NATS = 0.002  # smaller gaps are below what printed digits and reduction order explain
+READY_PAIRS = 16
+BREAK_PAIRS = 3  # in a row: one hard batch amplifies a small difference, three do not
+BREAK_SIGMA = 12.0
+BREAK_NATS = 0.03
+CALM_SIGMA = 4.0  # the pair before the break
+GAP_FLOOR_NATS = 0.0005  # printed digits; clean pairs at low learning rate differ by 0.0008
 MAX_WAITING = 1 << 18  # own or baseline steps that wait for their partner: 4 MiB
 MAX_WAITING_UNASKED = 4096  # own steps kept while no baseline is declared: it may still be named
 Float64 = NDArray[np.float64]
@@ -44,6 +53,9 @@ class PairedLoss:
         self.base_last: int | None = None
         self.pairs = 0
         self.mismatched = 0
+        self.level = Level(GAP_FLOOR_NATS)
+        self.before = 0.0  # how far the pair before was above the level
+        self.apart: list[int] = []  # steps in a row far above the level, since a calm one
         self.block: list[float] = []  # gaps of the block being filled
         self.block_step = 0
         self.blocks: list[list[float]] = []  # [first step, mean] of the last blocks
@@ -51,6 +63,7 @@ class PairedLoss:
         self.early: list[float] = []  # means of the first blocks of the gap, for the slope
         self.last: int | None = None
         self.log = EpisodeLog()
+        self.breaks = EpisodeLog()
 
     @property
     def used(self) -> bool:
@@ -102,6 +115,7 @@ class PairedLoss:
         if not math.isfinite(gap):
             return
         self.pairs += 1
+        self._break(step, gap)
         if not self.block:
             self.block_step = step
         self.block.append(gap)
@@ -110,6 +124,39 @@ class PairedLoss:
         self.blocks = [*self.blocks, [float(self.block_step), math.fsum(self.block) / BLOCK_PAIRS]][-BLOCKS:]
         self.block = []
         self._judge(step)
+
+    def _break(self, step: int, gap: float) -> None:
+        """The runs were alike and part from one step to the next."""
+        away = self.level.away(gap)
+        sigma = self.level.sigma()
+        before, self.before = self.before, away
+        if self.level.count < READY_PAIRS or away <= max(BREAK_NATS, BREAK_SIGMA * sigma):
+            self.apart = []
+            self.level.update(gap)
+            self.breaks.close(row=self.pairs)
+            return
+        abrupt = abs(before) <= max(CALM_SIGMA * sigma, BREAK_NATS / 6)
+        if self.apart or abrupt:
+            self.apart = [*self.apart, step] if len(self.apart) < BREAK_PAIRS else self.apart
+        if len(self.apart) >= BREAK_PAIRS:
+            self.breaks.hit(
+                "paired_break",
+                step=step,
+                row=self.pairs,
+                segment=0,
+                values=away,
+                onset=self.apart[0],
+                expected=self.level.center,
+                gap_rows=8,
+            )
+        self.breaks.close(row=self.pairs)
+
+    def symptoms(self, columns: Columns) -> list[Symptom]:
+        """Of both logs; rank -1 means: of the run as a whole."""
+        return [
+            *self.log.symptoms(columns, rank=-1, row=self.pairs // BLOCK_PAIRS),
+            *self.breaks.symptoms(columns, rank=-1, row=self.pairs),
+        ]
 
     def _judge(self, step: int) -> None:
         means = [m for _, m in self.blocks]
@@ -142,7 +189,9 @@ class PairedLoss:
         return {
             "own": _table(self.own),
             "base": _table(self.base),
+            "level": self.level.state(),
             "log": self.log.state(),
+            "breaks": self.breaks.state(),
             "plain": {name: getattr(self, name) for name in _PLAIN},
         }
 
@@ -150,13 +199,26 @@ class PairedLoss:
     def load(cls, state: Mapping[str, Any]) -> PairedLoss:
         out = cls()
         out.own, out.base = _untable(state["own"]), _untable(state["base"])
+        out.level.load(state["level"])
         out.log = EpisodeLog.load(state["log"])
+        out.breaks = EpisodeLog.load(state["breaks"])
         for name in _PLAIN:
             setattr(out, name, state["plain"][name])
         return out
 
 
-_PLAIN = ("base_last", "pairs", "mismatched", "block", "block_step", "blocks", "since", "early", "last")
+_PLAIN = (
+    "base_last",
+    "pairs",
+    "mismatched",
+    "apart",
+    "block",
+    "block_step",
+    "blocks",
+    "since",
+    "early",
+    "last",
+)
 
 
 def _table(rows: Mapping[int, tuple[float, float]]) -> dict[str, Any]:

@@ -57,6 +57,7 @@ REMEDY = Remedy(
 def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding]:
     """Findings from a bad weight gradient and from a bad forward value inside the network."""
     yield from _shifts(symptoms, run)
+    yield from _breaks(symptoms, run)
     for s in symptoms.of("nonfinite_weight_grad"):
         if _dirty_before(s, symptoms):
             continue
@@ -122,6 +123,28 @@ def _shifts(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
             remedy=REMEDY,
             decisive_test="Compare each layer's output with an FP32 reference on one batch: the "
             "first that differs is it.",
+        )
+
+
+def _breaks(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
+    """The run parts from its baseline from one step to the next and no tensor, scale or update moved."""
+    looked = ("input", "sqnr_db") in run.stats
+    for s in symptoms.of("paired_break"):
+        if any(symptoms.near(name, s.onset, before=4, after=2) for name in MOVERS):
+            continue
+        yield about(
+            s,
+            cause="op_kernel_fault",
+            symptom="spike_not_recovered",
+            severity="warning",
+            confidence=0.66 if looked else 0.5,
+            summary="The loss parts from the baseline on the same batches from one step to the "
+            f"next: {s.value:.3f} nats at "
+            f"step {s.onset:,}, with no precision fault. An operation computes something else.",
+            evidence=[Evidence("loss minus baseline", s.onset, s.value, f"{s.expected or 0:.4f} as before")],
+            remedy=REMEDY,
+            decisive_test="Compare each layer's output of both runs on one batch: the first "
+            "that differs is it.",
         )
 
 

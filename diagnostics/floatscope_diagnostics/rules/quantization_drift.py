@@ -9,8 +9,9 @@ Why it matters
 How it decides
     The signal-to-quantisation-noise ratio of nearly all inputs, weights and gradients drops in the same step
     and stays, while headroom and underflow do not move: rounding has changed (truncation instead of nearest,
-    fewer mantissa bits). Or the paired loss difference to the baseline leaves its band; below 0.05 nats that
-    alone is a note. A constant offset means a biased forward, a widening gap an error that builds up in the
+    fewer mantissa bits). Or the paired loss difference to the baseline leaves its band; that alone is a
+    note unless it is large and lasts. A constant offset means a biased forward, a widening gap an error that
+    builds up in the
     state.
 What to do
     Use round to nearest even; find the layer by switching layers to BF16 one after the other; block scaling.
@@ -50,7 +51,10 @@ REMEDY = Remedy(
 )
 
 
-WARN_NATS = 0.05  # a gap alone proves no cause; healthy FP8 runs stay within 0.01 to 0.02 of BF16
+WARN_NATS = 0.08  # a gap alone proves no cause; healthy FP8 runs stay within 0.01 to 0.02 of BF16
+WARN_ROWS = (
+    6  # blocks of 8 pairs after the first 48: two runs from scratch leave a plateau at different times
+)
 
 
 def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding]:
@@ -83,7 +87,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
         )
     for g in gaps:
         mean = g.extra.get("mean", g.peak)
-        large = mean >= WARN_NATS
+        large = mean >= WARN_NATS and g.rows >= WARN_ROWS
         widening = g.extra.get("slope", 0.0) > 0.5 * mean
         yield about(
             g,
