@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,13 +19,22 @@ def gradient_of(parameter: Any) -> Tensor | None:
     With fused gradient accumulation (Megatron) the sum is in ``main_grad`` and ``grad`` is None or a dummy.
     """
     grad = parameter.grad
-    is_plain = type(grad) is Tensor and grad.layout is torch.strided and grad.is_floating_point()
-    if is_plain and not hasattr(parameter, "main_grad") and grad.device.type != "meta" and grad.numel():
-        return cast(Tensor, grad)  # nearly always
     main = getattr(parameter, "main_grad", None)
     if isinstance(main, Tensor) and (grad is None or getattr(parameter, "grad_added_to_main_grad", False)):
         grad = main
     return None if grad is None else local_values(grad)
+
+
+def is_plain(parameter: Any) -> bool:
+    """Whether the gradient is sure to be dense and real whenever there is one that is not sparse."""
+    return (
+        type(parameter) is torch.nn.Parameter
+        and parameter.layout is torch.strided
+        and parameter.is_floating_point()
+        and parameter.device.type != "meta"
+        and parameter.numel() > 0
+        and not hasattr(parameter, "main_grad")
+    )
 
 
 def local_values(tensor: Any) -> Tensor | None:
@@ -67,6 +76,11 @@ def by_device(tensors: Iterable[Tensor]) -> dict[torch.device, list[int]]:
     for index, tensor in enumerate(tensors):
         places.setdefault(tensor.device, []).append(index)
     return places
+
+
+def places_of(tensors: Sequence[Tensor], *, is_one_device: bool) -> Sequence[Sequence[int]]:
+    """Positions of the tensors, by device."""
+    return [range(len(tensors))] if is_one_device and tensors else list(by_device(tensors).values())
 
 
 class RootOfSquares:

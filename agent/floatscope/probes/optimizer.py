@@ -19,10 +19,11 @@ from floatscope.catalog import Catalog
 from floatscope.guard import Area
 from floatscope.probes.gradients import (
     RootOfSquares,
-    by_device,
     gradient_of,
+    is_plain,
     local_values,
     norms_of,
+    places_of,
 )
 from floatscope.probes.naming import CallOrder, format_of, parameters_of, weight_tensor
 from floatscope.probes.readout import Readout
@@ -74,6 +75,8 @@ class OptimizerProbe:
         self._readout = Readout()
         self._is_measured = False
         self._weights: list[Weight] = []
+        self._prefix = ""
+        self._is_one_device = True
 
     def install(self) -> None:
         """Registers the hooks."""
@@ -99,9 +102,12 @@ class OptimizerProbe:
         """Whether the step under way has been measured."""
         return not self._readout.is_empty
 
-    def collect(self, readout: Readout) -> None:
-        """Hands over what the hooks found. After a step a loss scaler skipped, gradients are still there."""
-        if not self._is_measured and not self._area.tripped:
+    def collect(self, readout: Readout, *, may_skip: bool) -> None:
+        """Hands over what the hooks found.
+
+        may_skip: a loss scaler is at work. The gradients of a step that it skipped are still there.
+        """
+        if may_skip and not self._is_measured and not self._area.tripped:
             with self._area, torch.no_grad():
                 self._read_gradients(self._find_weights())
         self._is_measured = False
@@ -126,7 +132,7 @@ class OptimizerProbe:
         self._is_measured = True
         with self._area, torch.no_grad():
             if self._updates is not None:
-                self._describe(self._updates.after(self._readout))
+                self._updates.after(self._readout)
             if self.is_sampled:
                 self._read_weight_norms()
 
@@ -137,34 +143,39 @@ class OptimizerProbe:
             weight.parameter is not p for weight, p in zip(self._weights, parameters, strict=True)
         ):
             self._weights = [
-                Weight(p, self._names.get(id(p)), is_sharded=hasattr(p, "to_local")) for p in parameters
+                Weight(p, self._names.get(id(p)), is_sharded=hasattr(p, "to_local"), is_plain=is_plain(p))
+                for p in parameters
             ]
+            self._prefix = "local_" if any(weight.is_sharded for weight in self._weights) else ""
+            self._is_one_device = len({p.device for p in parameters}) == 1
+            self._describe(self._weights)
         return self._weights
 
     def _read_gradients(self, weights: Sequence[Weight]) -> None:
-        found: list[tuple[Weight, Tensor]] = []
+        names: list[str | None] = []
+        grads: list[Tensor] = []
         is_complete = True
         for weight in weights:
-            grad = gradient_of(weight.parameter)
+            grad = weight.parameter.grad
+            if not weight.is_plain or (grad is not None and grad.layout is not torch.strided):
+                seen = grad is not None
+                grad = gradient_of(weight.parameter)
+                is_complete = is_complete and (grad is not None or not seen)  # no norm of all without it
             if grad is not None:
-                found.append((weight, grad))
-            elif weight.parameter.grad is not None:
-                is_complete = False  # a sparse one, for example: then there is no norm of all
-        if not found:
+                names.append(weight.tensor)
+                grads.append(grad)
+        if not grads:
             return
-        self._describe(weight for weight, _ in found)
-        places = by_device(grad for _, grad in found)
-        name = "local_grad_norm" if any(weight.is_sharded for weight, _ in found) else "grad_norm"
-        total = RootOfSquares(name, parts=len(places)) if is_complete else None
+        places = places_of(grads, is_one_device=self._is_one_device)
+        total = RootOfSquares(self._prefix + "grad_norm", parts=len(places)) if is_complete else None
         zeros = _ZeroShare(parts=len(places)) if self.is_sampled else None
-        for indices in places.values():
-            grads = [found[i][1] for i in indices]
-            norms = self._unscaled(norms_of(grads))
-            names = [found[i][0].tensor for i in indices]
-            self._readout.add(norms, _GradientNorms(names, total).add)
+        for indices in places:
+            part = [grads[i] for i in indices]
+            norms = self._unscaled(norms_of(part))
+            self._readout.add(norms, _GradientNorms([names[i] for i in indices], total).add)
             if zeros is not None:
-                nonzero = torch.stack([torch.count_nonzero(grad) for grad in grads]).sum()
-                self._readout.add(nonzero, zeros.of(sum(grad.numel() for grad in grads)))
+                nonzero = torch.stack([torch.count_nonzero(grad) for grad in part]).sum()
+                self._readout.add(nonzero, zeros.of(sum(grad.numel() for grad in part)))
 
     def _unscaled(self, norms: Tensor) -> Tensor:
         """Fused optimizers divide by the loss scale only inside their step."""
@@ -174,10 +185,9 @@ class OptimizerProbe:
     def _read_weight_norms(self) -> None:
         weights = self._find_weights()
         values = [v for w in weights if (v := local_values(w.parameter)) is not None]
-        places = by_device(values)
-        name = "local_param_norm" if any(weight.is_sharded for weight in weights) else "param_norm"
-        total = RootOfSquares(name, parts=len(places))
-        for indices in places.values():
+        places = places_of(values, is_one_device=self._is_one_device)
+        total = RootOfSquares(self._prefix + "param_norm", parts=len(places))
+        for indices in places:
             self._readout.add(norms_of([values[i] for i in indices]), total.add)
 
     def _describe(self, weights: Iterable[Weight]) -> None:

@@ -170,7 +170,7 @@ class TorchProbes:
         for tap in self._taps:  # after the inspectors: what the recipe itself has seen wins
             tap.collect(readout)
         if self._optimizer is not None:
-            self._optimizer.collect(readout)
+            self._optimizer.collect(readout, may_skip=self._scaler is not None)
         if self._scaler is not None:
             self._scaler.collect(readout)
         if self._gpu is not None:

@@ -22,11 +22,13 @@ class Weight:
 
     tensor: its name ``layer/weight``, or None if it has no statistics of its own.
     is_sharded: whether this rank holds only a part, so that norms here are not those of the whole.
+    is_plain: see ``gradients.is_plain``.
     """
 
     parameter: torch.nn.Parameter
     tensor: str | None
-    is_sharded: bool = False
+    is_sharded: bool
+    is_plain: bool
 
 
 class WeightUpdates:
@@ -73,10 +75,10 @@ class WeightUpdates:
             self._next = at + 1
         return chosen
 
-    def after(self, readout: Readout) -> list[Weight]:
-        """Compares the copies with the weights as they are now. Returns what was compared."""
+    def after(self, readout: Readout) -> None:
+        """Compares the copies with the weights as they are now."""
         if not self._old:
-            return []
+            return
         old, self._old = self._old, []
         found = [(w, copy, now) for w, copy in old if (now := local_values(w.parameter)) is not None]
         found = [entry for entry in found if entry[1].shape == entry[2].shape]
@@ -91,7 +93,6 @@ class WeightUpdates:
                 copy.sub_(now)  # the copy is ours and becomes the update; its sign does not matter to a norm
             values = torch.cat([norms_of(copies), sizes, unchanged.to(sizes.dtype)])
             readout.add(values, _Comparison([w.tensor for w, _, _ in part], copies, total).add)
-        return [weight for weight, _, _ in found]
 
     def clear(self) -> None:
         """Lets the copies go."""
