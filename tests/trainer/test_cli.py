@@ -104,6 +104,18 @@ def test_a_crash_is_reported_with_its_reason(story: list[str], capsys: pytest.Ca
     assert "crashed: IndexError at step 2" in capsys.readouterr().err
 
 
+def test_a_crash_shows_where_it_happened(story: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    monitor = RecordingMonitor()
+    argv = [*SMALL, *story, "--steps", "4", "--inject", "id_out_of_range@2"]
+    assert main(argv, watch=monitor.watch) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_what_the_agent_refuses_is_wrong_usage(story: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*SMALL, *story, "--steps", "1", "--quiet", "--run-id", "no spaces"]) == 2
+    assert "run_id: expected" in capsys.readouterr().err
+
+
 def test_ctrl_c_ends_the_run(story: list[str]) -> None:
     class Interrupting(RecordingMonitor):
         def step(self, step: int | None = None, **scalars: object) -> None:
@@ -143,6 +155,8 @@ def test_help_shows_examples(capsys: pytest.CaptureFixture[str]) -> None:
         (["--inject", "nan_input@99"], "step 99 is never trained"),
         (["--inject", "nan_input@two"], "expected a step"),
         (["--width", "33"], "not a multiple of --heads"),
+        (["--layers", "4000", "--width", "4096"], "parameters; at most"),
+        (["--batch", "100000"], "tokens"),
         (["--width", "30", "--heads", "2"], "odd head width"),
         (["--precision-map", "first=9"], "a number of blocks"),
         (["--data", "/nonexistent/text"], "/nonexistent/text: cannot be read"),

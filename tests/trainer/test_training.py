@@ -136,6 +136,18 @@ def test_checkpoint_of_another_shape_is_refused(tmp_path: Path) -> None:
         tiny_training().restore(read)
 
 
+@pytest.mark.parametrize(("field", "value"), [("steps", "12"), ("passes", True), ("data", None), ("odd", 1)])
+def test_settings_of_another_type_are_refused(field: str, value: object) -> None:
+    with pytest.raises(TypeError):
+        TrainConfig.from_json(tiny_training().config.to_json() | {field: value})
+
+
+def test_settings_outside_their_choices_are_refused() -> None:
+    config = tiny_training().config.to_json()
+    with pytest.raises(ValueError, match="recipe: expected one of delayed"):
+        TrainConfig.from_json(config | {"precision": config["precision"] | {"recipe": "magic"}})
+
+
 @pytest.mark.parametrize("damage", ["scalars", "rng", "optimizer", "scale"])
 def test_checkpoint_that_lacks_a_part_is_refused(damage: str, tmp_path: Path) -> None:
     training = tiny_training()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,11 +19,11 @@ from floatscope_trainer.data import DataError, load_text
 from floatscope_trainer.faults.catalog import describe_faults, make_fault
 from floatscope_trainer.faults.fault import Scene
 from floatscope_trainer.faults.injection import InjectionError, parse_injection
-from floatscope_trainer.monitoring import Watch
+from floatscope_trainer.monitoring import Monitor, Watch
 from floatscope_trainer.options import RunOptions, UsageError, make_parser, run_options, train_config
 from floatscope_trainer.precision import PrecisionMapError
 from floatscope_trainer.progress import ProgressView, make_progress
-from floatscope_trainer.run import Ending, run_training
+from floatscope_trainer.run import run_training
 from floatscope_trainer.te_backend import BackendUnavailable
 from floatscope_trainer.training import Training
 
@@ -54,6 +55,7 @@ def main(
         config = train_config(args, base=checkpoint.config if checkpoint else TrainConfig())
         options = run_options(args, config)
         training = build(config, options, checkpoint=checkpoint)
+        monitor = _watch(training, options, checkpoint=checkpoint, watch=watch or floatscope.watch)
     except (
         UsageError,
         InjectionError,
@@ -66,14 +68,17 @@ def main(
         print(f"floatscope train: {error}", file=sys.stderr)
         return EXIT_USAGE
     console = Console(stderr=True)
-    ending = _run(
+    ending = run_training(
         training,
-        options,
-        checkpoint=checkpoint,
-        watch=watch or floatscope.watch,
-        progress=progress,
-        console=console,
+        monitor=monitor,
+        progress=progress or _progress(training, options, console),
+        resumed=checkpoint is not None,
+        max_nonfinite=options.max_nonfinite,
+        checkpoint_every=options.checkpoint_every,
+        checkpoint_dir=options.checkpoint_dir,
     )
+    if ending.error is not None and not options.quiet:
+        traceback.print_exception(ending.error)
     if ending.reason:
         console.print(
             f"floatscope train: {ending.status}: {ending.reason}",
@@ -113,44 +118,35 @@ def build(config: TrainConfig, options: RunOptions, *, checkpoint: Checkpoint | 
     return training
 
 
-def _run(
-    training: Training,
-    options: RunOptions,
-    *,
-    checkpoint: Checkpoint | None,
-    watch: Watch,
-    progress: ProgressView | None,
-    console: Console,
-) -> Ending:
-    resuming = checkpoint is not None and options.resume is not None
+def _watch(
+    training: Training, options: RunOptions, *, checkpoint: Checkpoint | None, watch: Watch
+) -> Monitor:
+    """Starts the agent. Raises UsageError for a name or id that it refuses."""
     config = training.config
-    monitor = watch(
-        training.model,
-        training.optimizer,
-        run=options.run,
-        run_id=options.run_id or (checkpoint.run_id if checkpoint is not None and resuming else None),
-        project=options.project,
-        baseline=options.baseline,
-        log_path=options.log,
-        stats_every=1,
-        gpu=False if config.precision.backend == "emulated" else None,
-        scaler=training.scaler,
-        vocab_size=config.model.vocab_size,
-        recipe=config.precision.protocol_recipe(),
-        config={**config.to_json(), "inject": list(options.inject)},
-    )
-    shown = progress or make_progress(
-        console, name=options.run, first_step=training.next_step, steps=config.steps, quiet=options.quiet
-    )
-    return run_training(
-        training,
-        monitor=monitor,
-        progress=shown,
-        resumed=checkpoint is not None,
-        max_nonfinite=options.max_nonfinite,
-        checkpoint_every=options.checkpoint_every,
-        checkpoint_dir=options.checkpoint_dir,
-    )
+    resumed_id = checkpoint.run_id if checkpoint is not None and options.resume is not None else None
+    try:
+        return watch(
+            training.model,
+            training.optimizer,
+            run=options.run,
+            run_id=options.run_id or resumed_id,
+            project=options.project,
+            baseline=options.baseline,
+            log_path=options.log,
+            stats_every=1,
+            gpu=False if config.precision.backend == "emulated" else None,
+            scaler=training.scaler,
+            vocab_size=config.model.vocab_size,
+            recipe=config.precision.protocol_recipe(),
+            config={**config.to_json(), "inject": list(options.inject)},
+        )
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def _progress(training: Training, options: RunOptions, console: Console) -> ProgressView:
+    first, steps = training.next_step, training.config.steps
+    return make_progress(console, name=options.run, first_step=first, steps=steps, quiet=options.quiet)
 
 
 def _load(path: Path | None) -> Checkpoint | None:

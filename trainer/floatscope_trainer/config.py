@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from floatscope_trainer.emulated.casts import CastMode
+from floatscope_trainer.emulated.casts import CAST_MODES, CastMode
 from floatscope_trainer.emulated.recipes import (
+    AMAX_ALGOS,
     AmaxAlgo,
     DelayedScaling,
     Float8BlockScaling,
@@ -22,6 +24,15 @@ Backend = Literal["emulated", "transformer_engine"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 RECIPE_NAMES: tuple[RecipeName, ...] = get_args(RecipeName)
 BACKENDS: tuple[Backend, ...] = get_args(Backend)
+
+CHOICES: Mapping[str, tuple[str, ...]] = {
+    "precision": PRECISIONS,
+    "recipe": RECIPE_NAMES,
+    "backend": BACKENDS,
+    "cast": CAST_MODES,
+    "amax_compute_algo": AMAX_ALGOS,
+}
+"""Values of the fields of PrecisionConfig that are words."""
 
 PROTOCOL_RECIPES = {
     "delayed": "fp8_delayed_scaling",
@@ -45,6 +56,11 @@ class ModelConfig:
     hidden: int = 256
     context: int = 64
     vocab_size: int = 0  # set from the text
+
+    def parameters(self) -> int:
+        """Number of weights in the matrices."""
+        block = 4 * self.width * self.width + 3 * self.width * self.hidden
+        return self.layers * block + 2 * self.vocab_size * self.width
 
 
 @dataclass(frozen=True)
@@ -142,11 +158,26 @@ class TrainConfig:
 
     @classmethod
     def from_json(cls, obj: dict[str, Any]) -> TrainConfig:
-        """The config from `to_json`. Raises TypeError on a field that does not exist."""
+        """The config from `to_json`. Raises TypeError or ValueError on a field or value that cannot be."""
         parts = {
             "model": ModelConfig(**obj["model"]),
             "precision": PrecisionConfig(**obj["precision"]),
             "optim": OptimConfig(**obj["optim"]),
             "data": tuple(obj["data"]),
         }
-        return cls(**{**obj, **parts})
+        made = cls(**{**obj, **parts})
+        for part in (made, made.model, made.precision, made.optim):
+            _check_types(part)
+        for name, allowed in CHOICES.items():
+            if getattr(made.precision, name) not in allowed:
+                raise ValueError(f"{name}: expected one of {', '.join(allowed)}")
+        return made
+
+
+def _check_types(made: TrainConfig | ModelConfig | PrecisionConfig | OptimConfig) -> None:
+    default = type(made)()
+    for field_ in dataclasses.fields(made):
+        value, expected = getattr(made, field_.name), type(getattr(default, field_.name))
+        fits = isinstance(value, (int, float) if expected is float else expected)
+        if not fits or isinstance(value, bool):
+            raise TypeError(f"{field_.name}: expected {expected.__name__}, got {value!r}")

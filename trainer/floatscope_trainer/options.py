@@ -29,6 +29,12 @@ With FLOATSCOPE_URL set the run is sent to that server, else its log is written 
 """
 
 
+MAX_PARAMETERS = (
+    2_000_000_000  # far more than an emulation can train; keeps a typing error from filling memory
+)
+MAX_TOKENS = 2**20  # of a micro-batch
+
+
 class UsageError(ValueError):
     """Options that do not go together; the message says what to change."""
 
@@ -85,7 +91,7 @@ def make_parser() -> argparse.ArgumentParser:
     default = TrainConfig()
 
     run = parser.add_argument_group("run")
-    run.add_argument("--run", metavar="NAME", help="display name (the precision, else the checkpoint's run)")
+    run.add_argument("--run", metavar="NAME", help="display name (the precision)")
     run.add_argument("--run-id", metavar="ID", help="identity of the run; the same id continues it")
     run.add_argument("--baseline", metavar="ID", help="run id to compare with")
     run.add_argument("--project", default="default", help="project the run belongs to (%(default)s)")
@@ -249,7 +255,17 @@ def train_config(args: argparse.Namespace, *, base: TrainConfig) -> TrainConfig:
 
 
 def _check(config: TrainConfig) -> None:
+    """Also what came from a checkpoint's file: nothing is allocated before."""
     model = config.model
+    if model.parameters() > MAX_PARAMETERS:
+        raise UsageError(
+            f"--layers {model.layers}, --width {model.width} and --hidden {model.hidden} make "
+            f"{model.parameters():,} parameters; at most {MAX_PARAMETERS:,} are trained here"
+        )
+    if config.batch * model.context > MAX_TOKENS:
+        raise UsageError(
+            f"--batch {config.batch} times --context {model.context} is more than {MAX_TOKENS:,} tokens"
+        )
     if model.width % model.heads:
         raise UsageError(f"--width {model.width} is not a multiple of --heads {model.heads}")
     if model.width // model.heads % 2:

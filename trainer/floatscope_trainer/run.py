@@ -14,10 +14,11 @@ from floatscope_trainer.training import Training
 
 @dataclass(frozen=True)
 class Ending:
-    """How a run ended.  reason: a sentence, None for one that simply finished."""
+    """How a run ended.  reason: a sentence, None if it simply finished.  error: what a crash raised."""
 
     status: Literal["finished", "failed", "crashed", "interrupted"]
     reason: str | None = None
+    error: Exception | None = None
 
 
 def run_training(
@@ -49,7 +50,8 @@ def run_training(
     except KeyboardInterrupt:
         ending = Ending("interrupted", f"interrupted by the user at step {training.next_step}")
     except Exception as error:
-        ending = Ending("crashed", f"{type(error).__name__} at step {training.next_step}: {error}")
+        reason = f"{type(error).__name__} at step {training.next_step}: {error}"
+        ending = Ending("crashed", reason, error)
     monitor.finish(status="failed" if ending.status == "interrupted" else ending.status, reason=ending.reason)
     return ending
 
