@@ -132,7 +132,8 @@ def judge_fork(
     first = answered[0] if answered else None
     predicted = str(first["cause"]) if first else "healthy"
     accepted = {case.cause, *case.also}
-    visible = case.is_control or first_difference(run.batch, pair) is not None
+    differs = first_difference(run.batch, pair)
+    visible = case.is_control or differs is not None
     if not visible and not case.edits and run.info.status != "crashed":
         accepted.add("healthy")
     common = Judged(
@@ -162,7 +163,7 @@ def judge_fork(
     wanted = [f for f in answered if f["cause"] in accepted]
     best = wanted[0] if wanted else first
     silent = best is None and "healthy" in accepted
-    high = scenario.step + case.slow
+    high = max(scenario.step + case.slow, scenario.step if differs is None else differs + 1)
     hits = [int(f["detected_step"]) for f in (wanted or answered)]
     delay = min(hits) - scenario.step if hits else None
     moves = loss_moves(run.batch, pair)
@@ -177,7 +178,7 @@ def judge_fork(
         else None,
         abrupt=case.is_abrupt,
         visible=visible,
-        detected=None if silent else delay is not None and delay <= case.slow + case.within,
+        detected=None if silent else delay is not None and scenario.step + delay <= high + case.within,
         onset_error=None if named is None else outside(int(named["onset_step"]), began, high),
         delay=delay,
         lead=None if delay is None else (math.inf if moves is None else moves - (scenario.step + delay)),

@@ -49,6 +49,7 @@ class Recorder:
         self._handles: list[Any] = [state.register_inspector(self._inspect)]
         self._handles.append(model.get_submodule("blocks.0").register_forward_pre_hook(self._embedding))
         self._handles.append(model.get_submodule("head").register_forward_hook(self._head))
+        self._handles.append(training.optimizer.register_step_pre_hook(self._keep))
         self._parameters = [(n, p) for n, p in model.named_parameters()]
         self._weight_rows = [
             (index, self._slot[n.replace(".weight", "/weight")])
@@ -74,7 +75,7 @@ class Recorder:
         """Trains one step and records it. Nothing of a step that raises is kept."""
         self._now = [None] * len(self.tensor_names)
         self._labels = 0
-        self._old = [p.detach().clone() for _, p in self._parameters]
+        self._old = []
         record = self._training.step(see_batch=self._batch)
         scalars = record.scalars()
         updates, more = self._compare()
@@ -109,6 +110,10 @@ class Recorder:
         self._steps, self._scalars, self._measured, self._updates = [], [], [], []
         return made
 
+    def _keep(self, *_: Any) -> None:
+        """Just before the optimizer's update, so that what changes a weight earlier is not part of it."""
+        self._old = [p.detach().clone() for _, p in self._parameters]
+
     def _batch(self, batch: TokenBatch) -> None:
         self._labels += int((batch.labels != IGNORED_LABEL).sum())
 
@@ -137,6 +142,8 @@ class Recorder:
     def _compare(self) -> tuple[NDArray[np.float64], dict[str, float]]:
         """Per tensor (grad_norm, update_ratio, unchanged_pct), NaN for all but weights; and scalars."""
         parameters = [p.detach() for _, p in self._parameters]
+        if not self._old:  # the loss scaler skipped the update
+            self._old = [p.clone() for p in parameters]
         grads = [p.grad if p.grad is not None else torch.zeros_like(p) for _, p in self._parameters]
         differences = torch._foreach_sub(parameters, self._old)
         grad_norms, updates, sizes = (

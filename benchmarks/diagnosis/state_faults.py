@@ -128,17 +128,23 @@ class GradientsTimes(Fault):
 
 
 class GradientsInE5M2(Fault):
-    """Weight gradients are accumulated in E5M2 without a scale: what is small vanishes in the sum."""
+    """Weight gradients are summed in E5M2 without a scale, in ``parts`` equal parts: what is small vanishes,
+    and a sum stops growing where a part is less than half of its spacing.
+    """
 
-    def __init__(self, training: Training, *, step: int) -> None:
-        self._training, self._first = training, step
+    def __init__(self, training: Training, *, step: int, parts: int = 32) -> None:
+        self._training, self._first, self._parts = training, step, parts
 
     def end_pass(self, step: int) -> None:
         if step < self._first:
             return
         for parameter in self._training.model.parameters():
             if parameter.grad is not None:
-                parameter.grad.copy_(parameter.grad.to(torch.float8_e5m2))
+                part = parameter.grad / self._parts
+                total = torch.zeros_like(part)
+                for _ in range(self._parts):
+                    total = (total + part).to(torch.float8_e5m2).to(torch.float32)
+                parameter.grad.copy_(total)
 
 
 class GradientRace(Fault):
