@@ -15,6 +15,7 @@ from floatscope.config import MonitorConfig, from_env
 from floatscope.delivery import Delivery
 from floatscope.guard import Guard
 from floatscope.identity import choose_run_id, thread_name, unique_in_process
+from floatscope.jsonable import jsonable
 from floatscope.monitor import Monitor
 from floatscope.probes import attach
 from floatscope.protocol.runinfo import RunInfo
@@ -156,8 +157,8 @@ def describe_run(config: MonitorConfig) -> RunInfo:
         name=config.run,
         project=config.project,
         baseline=config.baseline,
-        recipe=dict(config.recipe),
+        recipe=jsonable(dict(config.recipe)),
         vocab_size=config.vocab_size,
         ranks=config.world_size,
-        config={**dict(config.config), "agent": {k: v for k, v in agent.items() if v is not None}},
+        config={**jsonable(dict(config.config)), "agent": {k: v for k, v in agent.items() if v is not None}},
     )

@@ -19,6 +19,7 @@ from floatscope.catalog import Catalog
 from floatscope.config import MonitorConfig
 from floatscope.crash import CrashWatch, reason_of, status_of
 from floatscope.guard import Guard
+from floatscope.jsonable import describe
 from floatscope.probes import Pending, ProbeSet
 from floatscope.protocol.names import MAX_STEP
 from floatscope.rows import Row
@@ -124,7 +125,7 @@ class Monitor:
             )
             reason = reason or f"status {status}"
             status = "failed"
-        self._end(status, reason)
+        self._end(status, None if reason is None else describe(reason))
 
     def __enter__(self) -> Monitor:
         return self

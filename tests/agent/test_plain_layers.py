@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -213,6 +215,54 @@ def test_the_weights_are_the_same_bit_for_bit(
     if step is autocast_step:
         assert found.run["recipe"]["name"] == "bf16"
         assert found.run["tensors"]["4/input"]["format"] == "bf16"
+
+
+def test_a_model_is_copied_and_pickled_as_if_nobody_watched(tmp_path: Path) -> None:
+    model = small_model()
+    with recording(tmp_path, model) as found:
+        twin = copy.deepcopy(model)
+        pickled = pickle.dumps(model)
+        assert b"floatscope" not in pickled, "it loads where the agent is not installed"
+        loaded = pickle.loads(pickled)
+        for other in (twin, loaded):
+            backward(loss_of(other, batch(0)))
+        found.monitor.step()
+    assert "tensors" not in found.rows[0], "a copy is not watched"
+    assert torch.equal(twin(batch(1)), loaded(batch(1)))
+
+
+def test_a_layer_used_twice_is_no_second_pass(tmp_path: Path) -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.shared, self.last = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            out: Tensor = self.last(self.shared(self.shared(self.first(x))))
+            return out
+
+    model = Twice()
+    with recording(tmp_path, model) as found:
+        backward(model(torch.ones(2, 4)).sum())
+        found.monitor.step()
+    assert "passes" not in found.rows[0]
+
+
+def test_layers_whose_names_no_record_can_hold_are_left_out_and_train_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = nn.Sequential()
+    for name in ("good", "x" * 2000, "new\nline", "a/b", "<b>bold"):
+        model.add_module(name, nn.Linear(4, 4))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with recording(tmp_path, model, optimizer) as found:
+        backward(model(torch.ones(2, 4)).sum())
+        optimizer.step()
+        found.monitor.step()
+    layers = {name.rpartition("/")[0] for name in found.tensors(0, "amax")}
+    assert layers == {"good", "a_b", "<b>bold"}
+    assert {name.rpartition("/")[0] for name in found.tensors(0, "grad_norm")} == layers
+    assert sum("left out" in r.getMessage() for r in caplog.records) == 1
 
 
 def test_odd_inputs_of_layers_are_passed_over(tmp_path: Path) -> None:

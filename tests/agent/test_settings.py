@@ -18,6 +18,7 @@ from floatscope.guard import Guard
 from floatscope.identity import choose_run_id, slug_of
 from floatscope.rows import Block, Columns, Row
 from floatscope.schedule import Schedule
+from tests.agent.conftest import read_log
 
 
 def test_importing_the_agent_loads_nothing_heavy() -> None:
@@ -123,6 +124,28 @@ def test_the_rank_is_the_launchers(env: dict[str, str], rank: int, size: int | N
     config, _ = from_env(options(), env)
     assert (config.rank, config.world_size) == (rank, size)
     assert from_env(options(rank=7), env)[0].rank == 7
+
+
+class Mute:
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+def test_a_configuration_of_anything_becomes_json(tmp_path: Path) -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+    config = {
+        "lr": np.float32(0.5), "nan": float("nan"), "big": 2**200, "path": tmp_path, "none": None,
+        3: (1, {2}), "mute": Mute(), "endless": endless, "bytes": b"x", "surrogate": "\ud800",
+        "many": list(range(10_000)),
+    }  # fmt: skip
+    path = tmp_path / "x.jsonl"
+    monitor = floatscope.watch(run="x", mode="local", log_path=path, config=config, gpu=False, strict=True)
+    monitor.finish("failed", Mute())  # type: ignore[arg-type]
+    found, _ = read_log(path)
+    assert (found["config"]["lr"], found["config"]["nan"], found["config"]["3"]) == (0.5, "NaN", [1, [2]])
+    assert found["config"]["mute"] == found["reason"] == "<Mute without text: RuntimeError>"
+    assert len(found["config"]["many"]) == 2000
 
 
 def run_id(env: dict[str, str], **more: Any) -> str:

@@ -19,7 +19,7 @@ def probe_casts() -> dict[str, Any]:
     """
     if not hasattr(torch, "float8_e4m3fn"):
         return {}
-    tried = torch.tensor(_TRIED)
+    tried = torch.tensor(_TRIED, dtype=torch.float32, device="cpu")
     found: dict[str, Any] = {}
     for name, dtype in (("e4m3", torch.float8_e4m3fn), ("e5m2", torch.float8_e5m2)):
         found[name] = [str(value) for value in tried.to(dtype).float().tolist()]

@@ -87,14 +87,14 @@ class InputCheck:
         if size is None:
             return
         if ids.device.type == "cpu" and int(low) >= 0 and int(high) < size:
-            outside: Tensor = torch.zeros(())
+            outside = torch.zeros((), device="cpu")
         else:
             outside = torch.count_nonzero((ids < 0) | (ids >= size))
         self._readout.add(outside, partial(self._facts.add, ("input_ids_out_of_range",)))
 
     def _see_floats(self, values: Tensor) -> None:
         if values.device.type == "cpu" and bool(torch.isfinite(values.sum(dtype=torch.float32))):
-            counts: Tensor = torch.zeros(2)  # a NaN or infinity would have spoiled the sum
+            counts = torch.zeros(2, device="cpu")  # a NaN or infinity would have spoiled the sum
         else:
             counts = torch.stack(
                 [torch.count_nonzero(torch.isnan(values)), torch.count_nonzero(torch.isinf(values))]

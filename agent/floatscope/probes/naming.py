@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import nn
 
+from floatscope.probes.hook import Hook
+from floatscope.protocol.names import MAX_NAME_BYTES, MAX_TENSORS
+
 WRAPPERS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 """Name parts put in by torch.compile, FSDP and checkpointing; without them runs stay comparable."""
+
+MOST_LAYER_BYTES = MAX_NAME_BYTES - 64  # leaves room for an expert's number and a role
+MOST_LAYERS = MAX_TENSORS // 4
 
 _EXPERT_WEIGHT = re.compile(r"weight(\d+)")
 _FORMATS = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
@@ -33,20 +39,39 @@ def clean(name: str) -> str:
     return ".".join(parts).replace("/", "_")
 
 
-def layers_of(model: Any) -> dict[nn.Module, str]:
-    """Every module by its layer name, in the order of definition; the model itself is ``model``."""
+def layers_of(model: Any, *, refuse: Callable[[str], None]) -> dict[nn.Module, str]:
+    """Every module by its layer name, in the order of definition; the model itself is ``model``.
+
+    refuse: called with a reason where layers are left out: names that no record can hold, or too many.
+    """
     found: dict[nn.Module, str] = {}
     for prefix, root in models_of(model):
         for name, module in root.named_modules():
-            found.setdefault(module, prefix + (clean(name) or "model"))
+            layer = prefix + (clean(name) or "model")
+            if not is_recordable(layer):
+                refuse(
+                    f"layer names of over {MOST_LAYER_BYTES} bytes or with control characters: {layer[:60]!r}"
+                )
+            elif len(found) >= MOST_LAYERS:
+                refuse(f"more than {MOST_LAYERS:,} layers; further ones are left out")
+                return found
+            else:
+                found.setdefault(module, layer)
     return found
 
 
+def is_recordable(layer: str) -> bool:
+    """Whether tensors of the layer can have valid names."""
+    return len(layer.encode("utf-8", "replace")) <= MOST_LAYER_BYTES and layer.isprintable()
+
+
 def parameters_of(model: Any) -> Iterator[tuple[str, torch.nn.Parameter]]:
-    """Every parameter once, by its qualified name."""
+    """Every parameter once, by its qualified name, where that can be recorded."""
     for prefix, root in models_of(model):
         for name, parameter in root.named_parameters():
-            yield prefix + clean(name), parameter
+            qualified = prefix + clean(name)
+            if is_recordable(qualified):
+                yield qualified, parameter
 
 
 def weight_tensor(name: str, parameter: torch.Tensor) -> str | None:
@@ -96,15 +121,12 @@ class CallOrder:
         """Watches the first calls of all modules with parameters of their own or FP8 state."""
         for module, layer in layers.items():
             if module._parameters or hasattr(module, "fp8_meta"):
-                self._handles[layer] = module.register_forward_pre_hook(self._hook(layer))
+                self._handles[layer] = module.register_forward_pre_hook(Hook(self._note, layer))
 
-    def _hook(self, layer: str) -> Any:
-        def note(module: nn.Module, args: Any) -> None:
-            if not is_compiling():
-                self._called.add(layer)
-                self._order.setdefault(layer, len(self._order))
-
-        return note
+    def _note(self, layer: str, module: nn.Module, args: Any) -> None:
+        if not is_compiling():
+            self._called.add(layer)
+            self._order.setdefault(layer, len(self._order))
 
     def of(self, layer: str) -> int:
         """The layer's place; a layer not seen so far takes the next one."""

@@ -98,7 +98,7 @@ class _Copy:
         if device.type == "cuda":
             end = torch.full((1,), MAGIC, dtype=joined.dtype, device=device)
             joined = torch.cat([joined, end])
-            self._host = torch.zeros(joined.shape, dtype=joined.dtype, pin_memory=True)
+            self._host = torch.zeros(joined.shape, dtype=joined.dtype, device="cpu", pin_memory=True)
             self._host.copy_(joined, non_blocking=True)
             self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
             self._event.record(torch.cuda.current_stream(device))

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from floatscope.catalog import Catalog
 from floatscope.guard import Area
+from floatscope.probes.hook import Hook
 from floatscope.probes.measure import FIELDS, from_device, on_cpu, on_device
 from floatscope.probes.naming import CallOrder, format_of, in_backward, is_compiling
 from floatscope.probes.readout import Readout
@@ -41,6 +42,7 @@ class TensorStats:
         self._has_scale: list[bool] = []
         self._slots: list[int] = []
         self._met: set[int] = set()
+        self._inputs: set[int] = set()
         self._host: list[tuple[int, list[float]]] = []
         self._device: list[tuple[int, Tensor]] = []
 
@@ -56,8 +58,12 @@ class TensorStats:
 
     @property
     def passes(self) -> int:
-        """How often the most used tensor was measured in the step under way."""
-        return int(np.bincount(self._slots).max()) if self._slots else 0
+        """How often inputs were measured in the step under way: most of them, a layer may be used twice."""
+        inputs = [slot for slot in self._slots if slot in self._inputs]
+        if not inputs:
+            return 0
+        counts = np.bincount(inputs)
+        return int(np.bincount(counts[counts > 0]).argmax())
 
     @torch.no_grad()
     def measure(
@@ -99,6 +105,8 @@ class TensorStats:
             name = f"{layer}/{role}"
             self._names.append(name)
             self._has_scale.append(has_scale)
+            if role == "input":
+                self._inputs.add(slot)
             facts: dict[str, Any] = {"call_order": self._order.of(layer)}
             if fmt in FORMATS:
                 facts["format"] = fmt
@@ -214,54 +222,40 @@ class PlainLayers:
         for module, layer in self._layers.items():
             if hasattr(module, "fp8_global_state") or getattr(module, "fp8_meta", None):
                 continue
-            hook: Callable[..., None] | None = None
             if isinstance(module, nn.Linear):
-                hook = self._linear_hook(layer)
+                self._handles.append(module.register_forward_hook(Hook(self._after_linear, layer)))
             elif isinstance(module, nn.Embedding):
-                hook = self._embedding_hook(layer)
-            if hook is not None:
-                self._handles.append(module.register_forward_hook(hook))
+                self._handles.append(module.register_forward_hook(Hook(self._after_embedding, layer)))
         return len(self._handles)
 
-    def _linear_hook(self, layer: str) -> Callable[..., None]:
-        stats, area = self._stats, self._area
-
-        def after_forward(module: nn.Module, args: Any, output: Any) -> None:
-            if is_compiling() or not stats.is_sampled or area.tripped:
+    def _after_linear(self, layer: str, module: nn.Module, args: Any, output: Any) -> None:
+        stats = self._stats
+        if is_compiling() or not stats.is_sampled or self._area.tripped:
+            return
+        with self._area:
+            if not torch.is_grad_enabled():
                 return
-            with area:
-                if not torch.is_grad_enabled():
-                    return
-                fmt = _compute_format(output)
-                if args:
-                    stats.measure(layer, "input", args[0], fmt=fmt, once=in_backward())
-                stats.measure(layer, "weight", module.weight, fmt=fmt, once=True)
-                if isinstance(output, Tensor) and output.requires_grad:
-                    _hookable(output).register_hook(self._gradient_hook(layer, fmt))
-
-        return after_forward
+            fmt = _compute_format(output)
+            if args:
+                stats.measure(layer, "input", args[0], fmt=fmt, once=in_backward())
+            stats.measure(layer, "weight", module.weight, fmt=fmt, once=True)
+            if isinstance(output, Tensor) and output.requires_grad:
+                _hookable(output).register_hook(self._gradient_hook(layer, fmt))
 
     def _gradient_hook(self, layer: str, fmt: str | None) -> Callable[[Tensor], None]:
-        stats, area = self._stats, self._area
-
         def on_gradient(gradient: Tensor) -> None:
-            if stats.is_sampled and not area.tripped:
-                with area:
-                    stats.measure(layer, "grad_output", gradient, fmt=fmt)
+            if self._stats.is_sampled and not self._area.tripped:
+                with self._area:
+                    self._stats.measure(layer, "grad_output", gradient, fmt=fmt)
 
         return on_gradient
 
-    def _embedding_hook(self, layer: str) -> Callable[..., None]:
-        stats, area = self._stats, self._area
-
-        def after_forward(module: nn.Module, args: Any, output: Any) -> None:
-            if is_compiling() or not stats.is_sampled or area.tripped:
-                return
-            with area:
-                if torch.is_grad_enabled():
-                    stats.measure(layer, "output", output, fmt=_compute_format(output), once=in_backward())
-
-        return after_forward
+    def _after_embedding(self, layer: str, module: nn.Module, args: Any, output: Any) -> None:
+        if is_compiling() or not self._stats.is_sampled or self._area.tripped:
+            return
+        with self._area:
+            if torch.is_grad_enabled():
+                self._stats.measure(layer, "output", output, fmt=_compute_format(output), once=in_backward())
 
     def remove(self) -> None:
         """Takes the hooks off."""

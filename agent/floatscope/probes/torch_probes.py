@@ -65,7 +65,9 @@ class TorchProbes:
             self._install_scaler(config.scaler or (find_scaler() if optimizer is not None else None))
 
     def _install_layers(self, model: Any) -> None:
-        self._layers = layers_of(model)
+        self._layers = layers_of(
+            model, refuse=lambda why: self._guard.say_once("layers", f"left out: {why}.")
+        )
         self._order.install(self._layers)
         managers = managers_of(self._layers)
         if real_manager() in managers:
