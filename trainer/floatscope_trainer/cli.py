@@ -64,8 +64,7 @@ def main(
         PrecisionMapError,
         BackendUnavailable,
     ) as error:
-        parser.print_usage(sys.stderr)
-        print(f"floatscope train: {error}", file=sys.stderr)
+        print(f"floatscope train: {error}\n(all options: floatscope train --help)", file=sys.stderr)
         return EXIT_USAGE
     console = Console(stderr=True)
     ending = run_training(
