@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from benchmarks.diagnosis.calibration import calibration_table
 from benchmarks.diagnosis.evaluate import evaluate
 from benchmarks.diagnosis.labelled_logs import UnreadableFolder, judge_logs
 from benchmarks.diagnosis.outcome import Judged
@@ -96,7 +97,7 @@ def show(runs: Sequence[Judged], *, splits: Sequence[str]) -> None:
         known = [r for r in part if not r.held_back]
         title = {"tune": "tuning split", "report": "report split, severities also in the tuning split"}[split]
         lines = [*table(title, known), *confusion_table(known), *by_group(known, of="recipe")]
-        lines += by_group(known, of="flavour")
+        lines += [*by_group(known, of="flavour"), *calibration_table(known)]
         held = [r for r in part if r.held_back]
         if held:
             lines += [*table("report split, severities held back", held), *confusion_table(held)]

@@ -11,7 +11,15 @@ import csv
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from benchmarks.diagnosis.outcome import FAMILY, Finding, Judged, alarms_of, outside, same_layer
+from benchmarks.diagnosis.outcome import (
+    FAMILY,
+    Finding,
+    Judged,
+    alarms_of,
+    confidence_of,
+    outside,
+    same_layer,
+)
 from floatscope_diagnostics.diagnose import diagnose_paths
 
 SUFFIXES = (".jsonl", ".jsonl.gz")
@@ -87,6 +95,7 @@ def judge_row(row: Mapping[str, str], answer: tuple[int, list[Finding]]) -> Judg
         layer_ok=same_layer(layer, layers) if layers and judgeable else None,
         tensor_ok=tensor in tensors if tensors and judgeable else None,
         alarms=tuple(alarms),
+        confidence=confidence_of(first),
     )
 
 

@@ -31,7 +31,7 @@ class Judged:
 
     healthy_steps: judged steps without a fault, judged once.  resampled_steps: healthy steps in front of a
     fault.  false_alarms: findings of severity warning or critical that were ever raised on either.
-    predicted: the cause of the first alarm of the final verdict, ``healthy`` without one.
+    predicted: the cause of the first alarm of the final verdict, ``healthy`` without one.  confidence: of it.
     onset_error: named onset minus the window of the true one, 0 inside.  delay: detection minus injection.
     lead: steps from detection to the first step at which the loss shows the fault; infinite if it never does.
     visible: whether any recorded number differs from the healthy pair's.  None: a field does not apply.
@@ -61,6 +61,7 @@ class Judged:
     layer_ok: bool | None = None
     tensor_ok: bool | None = None
     alarms: tuple[Finding, ...] = ()
+    confidence: float | None = None
 
 
 def listen(
@@ -92,6 +93,10 @@ def alarms_of(verdict: Mapping[str, Any]) -> list[Finding]:
     return sorted(found, key=lambda f: (-ALARMS.index(f["severity"]), -float(f["confidence"])))
 
 
+def confidence_of(finding: Finding | None) -> float | None:
+    return None if finding is None else float(finding["confidence"])
+
+
 def judge_base(base: Base, run: StoredRun, *, reference: Batch | None) -> Judged:
     """A healthy run from its first step: every alarm is false."""
     batch, baseline = paired(base, run.batch, reference)
@@ -112,6 +117,7 @@ def judge_base(base: Base, run: StoredRun, *, reference: Batch | None) -> Judged
         cause_ok=not final,
         family_ok=not final,
         alarms=tuple(final),
+        confidence=confidence_of(final[0] if final else None),
     )
 
 
@@ -151,6 +157,7 @@ def judge_fork(
         family=str(first["family"]) if first else "none",
         cause_ok=predicted in accepted,
         alarms=tuple(final),
+        confidence=confidence_of(first),
     )
     if case.is_control:
         wrong = [f for f in ever if f["detected_step"] >= scenario.step and f["cause"] not in accepted]
