@@ -7,6 +7,8 @@ are the only files that may. A command whose extra is not installed says which o
 from __future__ import annotations
 
 import importlib
+import os
+import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -65,9 +67,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(missing_extra(args[0], command.extra, error.name), file=sys.stderr)
         return EXIT_USAGE
     try:
-        return int(module.main(args[1:]))
+        code = int(module.main(args[1:]))
+        sys.stdout.flush()
+        return code
     except KeyboardInterrupt:
-        return 130  # 128 + SIGINT, what a shell reports
+        return 128 + signal.SIGINT  # what a shell reports
+    except BrokenPipeError:  # whoever read our output left, as `| head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
 
 
 def usage() -> str:

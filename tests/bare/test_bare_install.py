@@ -75,6 +75,26 @@ def test_usage_names_every_command_and_an_unknown_one_is_an_error(capsys: pytest
     assert main(["--version"]) == 0
 
 
+def test_a_reader_that_leaves_is_no_traceback() -> None:
+    code = """
+import sys, types
+from floatscope import cli
+module = types.ModuleType("long_answer")
+module.main = lambda argv: sum(print("x" * 1000) is None for _ in range(10_000))
+sys.modules["long_answer"] = module
+cli.COMMANDS["long"] = cli.Command("long_answer", "x", "")
+sys.exit(cli.main(["long"]))
+"""
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.read(10)
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(30) == 141
+
+
 def test_a_loop_without_torch_is_watched_into_a_log(tmp_path: object) -> None:
     code = f"""
 import floatscope, pathlib, json
