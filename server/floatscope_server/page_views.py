@@ -37,20 +37,25 @@ RECIPE_WORDS = {
 
 @dataclass(frozen=True)
 class _Figure:
-    """How one key figure is made. better: whether a high or a low value is the good one, for the note."""
+    """How one key figure is made.
+
+    worst: which end of its range is the bad one, for the note.  decimals: shown after the point; None: four
+    significant digits.
+    """
 
     key: str
     name: str
     unit: str
     worst: str | None = None
+    decimals: int | None = None
 
 
 FIGURES = (
     _Figure("loss", "Loss", "nats"),
     _Figure("grad_norm", "Gradient norm", ""),
-    _Figure("headroom_log2", "Lowest headroom", "binades", worst="lowest"),
-    _Figure("overflow_pct", "Clipped", "%", worst="highest"),
-    _Figure("underflow_pct", "Underflow", "%", worst="highest"),
+    _Figure("headroom_log2", "Lowest headroom", "binades", worst="lowest", decimals=2),
+    _Figure("overflow_pct", "Clipped", "%", worst="highest", decimals=2),
+    _Figure("underflow_pct", "Underflow", "%", worst="highest", decimals=2),
     _Figure("lr", "Learning rate", ""),
     _Figure("step_time_s", "Step time", "s"),
 )
@@ -143,7 +148,7 @@ def _figure(spec: _Figure, seen: Sequence[Mapping[str, float]]) -> Kpi | None:
         return None
     return Kpi(
         name=spec.name,
-        value=number_words(known[-1]),
+        value=number_words(known[-1], decimals=spec.decimals),
         unit=spec.unit,
         note=_note(spec, known),
         sparkline=tuple(values[-SPARK_POINTS:]),
@@ -155,15 +160,20 @@ def _note(spec: _Figure, known: Sequence[float]) -> str:
     if spec.worst is None or not finite:
         return "last step"
     worst = min(finite) if spec.worst == "lowest" else max(finite)
-    return f"{spec.worst} of all tensors; {spec.worst} so far {number_words(worst)}"
+    return f"{spec.worst} of all tensors; {spec.worst} so far {number_words(worst, decimals=spec.decimals)}"
 
 
-def number_words(value: float) -> str:
-    """A number short enough for a tile, with NaN and Inf as words."""
+def number_words(value: float, *, decimals: int | None = None) -> str:
+    """A number short enough for a tile, with NaN and Inf as words; what rounds to 0 but is not says so."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
         return "Inf" if value > 0 else "-Inf"
+    if decimals is not None:
+        least = 10.0**-decimals
+        if value != 0 and abs(value) < least:
+            return f"< {least:g}" if value > 0 else f"> -{least:g}"
+        return f"{value:.{decimals}f}"
     if value != 0 and not 1e-3 <= abs(value) < 1e5:
         return f"{value:.2e}"
     return f"{value:.4g}"

@@ -130,3 +130,15 @@ def test_words() -> None:
         float("-inf"): "-Inf",
     }
     assert {value: number_words(value) for value in cases} == cases
+
+
+def test_a_figure_with_fixed_decimals_never_shows_a_small_number_as_zero() -> None:
+    cases = {
+        0.0: "0.00",
+        4.126: "4.13",
+        -1.5: "-1.50",
+        0.004: "< 0.01",
+        -7e-5: "> -0.01",
+        float("nan"): "NaN",
+    }
+    assert [number_words(value, decimals=2) for value in cases] == list(cases.values())
