@@ -108,7 +108,9 @@ def _assemble(model: Any, optimizer: Any, config: MonitorConfig, *, run_id: str,
         sender=sender,
         schedule=schedule,
         settings=asked,
-        farewell=log.farewell if log is not None and config.mode == "local" else lambda: None,
+        farewell=log.farewell
+        if log is not None and config.mode == "local" and config.rank == 0
+        else lambda: None,
     )
 
 

@@ -145,10 +145,10 @@ class Delivery:
         most = max(1, min(self._batch_steps, BATCH_BYTES // max(self._columns.row_bytes, 1)))
         rows = self._backlog.take(most)
         if self._is_resumed:
-            rows[0].scalars.setdefault("resumed", 1.0)
+            rows[0] = rows[0].with_default("resumed", 1.0)
             self._is_resumed = False
         if self._backlog.dropped:
-            rows[0].scalars.setdefault("agent_dropped_steps", float(self._backlog.dropped))
+            rows[0] = rows[0].with_default("agent_dropped_steps", float(self._backlog.dropped))
         batch = self._columns.batch(rows)
         self._outbox.append(Parcel(batch, table_of(batch, self._info().tensors)))
 
@@ -274,17 +274,25 @@ class Delivery:
             self._outbox.appendleft(Parcel.hole(parcel.first_step, parcel.last_step, seq=None))
 
     def _finish(self, status: str, reason: str | None) -> None:
+        if (
+            status == "finished" and self._rank != 0
+        ):  # the others may still be training; rank 0 speaks for all
+            self._rest()
+            return
         body = dumps({"status": status, "reason": reason}).encode()
         answer = self._transport.request("POST", f"{self._run_path}/finish", body, _JSON)
         verdict = read_answer(answer)
         if verdict in (Verdict.OK, Verdict.REFUSED) or answer.status == 204:
-            self.is_done = True
-            self._transport.close()
+            self._rest()
         elif verdict is Verdict.STOP:
             self._stop(answer)
         else:
             self._sent_info = None if verdict is Verdict.UNKNOWN_RUN else self._sent_info
             self._react(Verdict.RETRY, answer, None)
+
+    def _rest(self) -> None:
+        self.is_done = True
+        self._transport.close()
 
     def _stop(self, answer: Answer) -> None:
         self.is_stopped = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +42,10 @@ class Row:
     scalars: dict[str, float] = field(default_factory=dict)
     blocks: list[Block] = field(default_factory=list)
     late: list[Callable[[Row], None]] = field(default_factory=list)
+
+    def with_default(self, name: str, value: float) -> Row:
+        """A row with one scalar more, unless it has it; this one, which others may hold, stays as it is."""
+        return replace(self, scalars={name: value, **self.scalars})
 
     @property
     def nbytes(self) -> int:

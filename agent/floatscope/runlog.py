@@ -93,7 +93,7 @@ class RunLog:
             )
             rows = self._rows[:count]
             if self._resumed:
-                rows[0].scalars.setdefault("resumed", 1.0)
+                rows[0] = rows[0].with_default("resumed", 1.0)
                 self._resumed = False
             lines = rows_from_batch(self._columns.batch(rows), rank=self._rank)
             data = "".join(dumps(line) + "\n" for line in lines).encode()

@@ -86,23 +86,25 @@ class Sender:
         return True
 
     def _run(self) -> None:
-        told = False
+        is_told = False
         while True:
-            self._deliver_inbox()
-            if self._ending is not None and not told:
-                told = True
-                self._deliver_inbox()
-                for outlet, area in self._live():
-                    with area:
-                        outlet.finish(*self._ending)
+            is_ending = (
+                self._ending is not None
+            )  # looked at before the inbox: what came before it is in there
+            rows = self._take()
             wait = POLL_S
             for outlet, area in self._live():
                 with area:
+                    if rows:
+                        outlet.accept(rows)
+                    if is_ending and not is_told and self._ending is not None:
+                        outlet.finish(*self._ending)
                     pause = outlet.work()
                     wait = min(wait, POLL_S if pause is None else pause)
-            if told and all(outlet.is_done for outlet, _ in self._live()):
+            is_told = is_ending
+            if is_told and all(outlet.is_done for outlet, _ in self._live()):
                 return
-            if wait > 0 and told:
+            if wait > 0 and is_told:
                 time.sleep(wait)  # the event stays set at the end of a run
             elif wait > 0:
                 self._wake.wait(wait)
@@ -110,18 +112,15 @@ class Sender:
     def _live(self) -> list[tuple[Outlet, Area]]:
         return [pair for pair in zip(self._outlets, self._areas, strict=True) if not pair[1].tripped]
 
-    def _deliver_inbox(self) -> None:
+    def _take(self) -> list[Row]:
+        """Empties the inbox and does the work that its rows have brought along."""
         rows: list[Row] = []
         with contextlib.suppress(IndexError):
             while True:
                 rows.append(self._inbox.popleft())
-        if not rows:
-            return
         for row in rows:
             late, row.late = row.late, []
             for finish in late:
                 with self._late:
                     finish(row)
-        for outlet, area in self._live():
-            with area:
-                outlet.accept(rows)
+        return rows

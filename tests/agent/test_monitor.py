@@ -182,6 +182,10 @@ def test_two_ranks_of_one_run_in_one_process(server: HttpServer) -> None:
         one.step(loss=2.0)
     assert zero.run_id == one.run_id == "both"
     assert server.server.rows("both", 1)[0]["loss"] == 2.0
+    assert len(server.server.finished) == 1, "rank 0 speaks for all when all is well"
+    with watch(server, run_id="both", rank=1) as one:
+        one.finish("crashed", "only here")
+    assert server.server.finished[-1] == ("both", {"status": "crashed", "reason": "only here"})
 
 
 def test_a_hanging_server_holds_up_neither_steps_nor_the_end_for_long(server: HttpServer) -> None:

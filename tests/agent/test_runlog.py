@@ -39,12 +39,13 @@ def test_without_a_url_a_run_is_written_below_the_spool_directory(
     assert f"floatscope diagnose {path}" in capsys.readouterr().err
 
 
-def test_a_path_of_ones_own(tmp_path: Path) -> None:
+def test_a_path_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "deep" / "er" / "run.jsonl"
     with watch(log_path=path, rank=3) as monitor:
         monitor.step(loss=1.0)
     run, rows = read_log(path)
     assert rows[0]["rank"] == 3
+    assert "diagnose" not in capsys.readouterr().err, "one rank's farewell is enough"
     assert run["run_id"] == monitor.run_id
 
 
