@@ -150,7 +150,9 @@ def test_a_compiled_model_is_left_alone_and_it_is_said(
     assert set(found.tensors(1, "grad_norm")) == {f"{layer}/weight" for layer in ("0", "1", "3", "4")}
 
 
-def test_a_model_compiled_after_watch_trains_the_same_in_one_graph(tmp_path: Path) -> None:
+def test_a_model_compiled_after_watch_trains_the_same_in_one_graph(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     graphs: list[Any] = []
 
     def count(graph: Any, inputs: Any) -> Any:
@@ -164,6 +166,7 @@ def test_a_model_compiled_after_watch_trains_the_same_in_one_graph(tmp_path: Pat
     plain = small_model(inplace=False)
     assert torch.equal(weights, train(plain, torch.optim.SGD(plain.parameters(), 0.1), None, steps=5))
     assert len(graphs) == 1, "no break in the graph and no second compilation"
+    assert sum("compiled code" in r.getMessage() for r in caplog.records) == 1
 
 
 def autocast_step(model: Any, optimizer: torch.optim.Optimizer, ids: Tensor) -> Tensor:

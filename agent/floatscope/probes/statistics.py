@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,8 +89,3 @@ def block_of(
             if mask.any():
                 stats[stat], masks[stat] = narrow, mask
     return Block(names, stats, masks)
-
-
-def slot_indices(slots: Sequence[int]) -> NDArray[np.intp]:
-    """The calls' slots as an index array."""
-    return np.array(slots, np.intp)

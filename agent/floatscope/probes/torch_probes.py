@@ -56,6 +56,7 @@ class TorchProbes:
         self._inspectors: Inspectors | None = None
         self._optimizer: OptimizerProbe | None = None
         self._scaler: LossScalerProbe | None = None
+        self._hooked = 0
         self._is_first = True
         with guard.area("finding layers", loses="statistics of layers and tensors"):
             self._install_layers(model)
@@ -88,13 +89,9 @@ class TorchProbes:
         self._inspectors.install()
         if self._config.layer_hooks:
             self._plain = PlainLayers(self._stats, self._layers, area)
-            self._plain.install()
+            self._hooked = self._plain.install()
         if is_compiled(model):
-            self._guard.say_once(
-                "compiled",
-                "the model is compiled and hooks inside compiled code do not run, so statistics of plain "
-                "layers are left out. Gradients, weights and FP8 state are recorded.",
-            )
+            self._say_compiled("the model is compiled")
 
     def _install_optimizer(self, model: Any, optimizer: Any) -> None:
         if optimizer is None:
@@ -164,6 +161,9 @@ class TorchProbes:
             self._is_first = False
             self._order.settle()
             self._name_recipe()
+            did_train = self._optimizer is not None and self._optimizer.has_readings
+            if self._hooked and did_train and not self._stats.has_readings:
+                self._say_compiled("no hook of a layer ran in the first step; if the model is compiled")
         passes = max([self._stats.passes, *(tap.passes for tap in self._taps)], default=0)
         if passes > 1:
             row.scalars.setdefault("passes", float(passes))
@@ -177,6 +177,13 @@ class TorchProbes:
             self._scaler.collect(readout)
         if self._gpu is not None:
             row.scalars.update(self._gpu.latest())
+
+    def _say_compiled(self, why: str) -> None:
+        self._guard.say_once(
+            "compiled",
+            f"{why}: hooks inside compiled code do nothing, so statistics of plain layers are left out. "
+            "Gradients, weights and FP8 state are recorded.",
+        )
 
     def _name_recipe(self) -> None:
         """After the first step: FP8 modules have their recipe, and layers have shown what they compute in."""
