@@ -168,29 +168,28 @@ def judge_fork(
         return replace(right, healthy_steps=len(run.batch), resampled_steps=0, false_alarms=tuple(wrong))
     families = {FAMILY[name] for name in accepted}
     wanted = [f for f in answered if f["cause"] in accepted]
-    best = wanted[0] if wanted else first
-    silent = best is None and "healthy" in accepted
+    named = wanted[0] if wanted else first
+    silent = named is None and "healthy" in accepted
     high = max(scenario.step + case.slow, scenario.step if differs is None else differs + 1)
     hits = [int(f["detected_step"]) for f in (wanted or answered)]
     delay = min(hits) - scenario.step if hits else None
     moves = loss_moves(run.batch, pair)
     layers = fill(case.layers, layer=scenario.layer, depth=SHAPES[base.shape].layers)
     tensors = fill(case.tensors, layer=scenario.layer, depth=SHAPES[base.shape].layers)
-    named = best if best is not None and best["cause"] in accepted else first
+    is_cause = named is not None and named["cause"] == case.cause
+    layer, tensor = (named["layer"], named["tensor"]) if named is not None else (None, None)
     return replace(
         common,
         family_ok=predicted in accepted or FAMILY.get(predicted) in families,
-        kind_ok=(named["kind"] in case.kinds)
-        if case.kinds and named and named["cause"] == case.cause
-        else None,
+        kind_ok=named["kind"] in case.kinds if case.kinds and named is not None and is_cause else None,
         abrupt=case.is_abrupt,
         visible=visible,
         detected=None if silent else delay is not None and scenario.step + delay <= high + case.within,
         onset_error=None if named is None else outside(int(named["onset_step"]), began, high),
         delay=delay,
         lead=None if delay is None else (math.inf if moves is None else moves - (scenario.step + delay)),
-        layer_ok=None if not layers or silent else named is not None and same_layer(named["layer"], layers),
-        tensor_ok=None if not tensors or silent else named is not None and named["tensor"] in tensors,
+        layer_ok=same_layer(layer, layers) if layers and not silent else None,
+        tensor_ok=tensor in tensors if tensors and not silent else None,
     )
 
 
