@@ -8,7 +8,7 @@ START_S = 1_764_400_000.0  # Unix time of every run's step 0
 STEP_S, STEP_SPREAD = 0.25, 0.02  # a steady step and its relative standard deviation
 DATA_S = 0.004
 HICCUP_SHARE, HICCUP_TIMES = 0.004, (1.3, 2.0)  # garbage collection and the like: one step in 250
-SAVE_EVERY, SAVE_S = 250, 0.6  # writing a checkpoint holds one step up
+SAVE_EVERY, SAVE_AT, SAVE_S = 250, 125, 0.6  # writing a checkpoint holds one step up; not where faults begin
 
 
 def step_times(seed: int, step: int) -> tuple[float, float]:
@@ -17,7 +17,7 @@ def step_times(seed: int, step: int) -> tuple[float, float]:
     seconds = STEP_S * float(np.exp(STEP_SPREAD * draw.standard_normal()))
     if draw.random() < HICCUP_SHARE:
         seconds *= float(draw.uniform(*HICCUP_TIMES))
-    if step and step % SAVE_EVERY == 0:
+    if step % SAVE_EVERY == SAVE_AT:
         seconds += SAVE_S
     return seconds, DATA_S * float(np.exp(0.3 * draw.standard_normal()))
 
