@@ -48,7 +48,7 @@ def judge(candidates: Sequence[Finding], *, stride: int = 1) -> Judgement:
                 and finding.key < kept[cause].key
             ):
                 absorbed.append((finding, kept[cause].cause))
-            kept[cause] = _with_effect(kept[cause], finding)
+            kept[cause] = _with_effect(kept[cause], finding, RIVAL_ROWS * stride)
             continue
         rivals = [i for i, k in enumerate(kept) if _same_incident(k, finding, stride)]
         if not rivals:
@@ -71,23 +71,24 @@ def judge(candidates: Sequence[Finding], *, stride: int = 1) -> Judgement:
     return Judgement(tuple(found), tuple(replaced))
 
 
-def _with_effect(cause: Finding, effect: Finding) -> Finding:
+def _with_effect(cause: Finding, effect: Finding, near: int) -> Finding:
     """A cause lasts as long as its consequences, and is as grave as NaN when it led there."""
     grave = effect.symptom == "nonfinite" and effect.severity != "info"
     return replace(
         cause,
-        key=_first_key(cause, effect),
+        key=_first_key(cause, effect, near),
         last=None if effect.last is None else cause.last,
         resolved=None if effect.resolved is None and effect.last is None else cause.resolved,
         severity=max(cause.severity, effect.severity, key=SEVERITIES.index) if grave else cause.severity,
     )
 
 
-def _first_key(cause: Finding, effect: Finding) -> tuple[int, int, str]:
+def _first_key(cause: Finding, effect: Finding, near: int) -> tuple[int, int, str]:
     """An incident is known by what was proven first: that keeps its identity when a better explanation comes
     later."""
-    near = effect.severity != "info" and effect.confidence >= CONFIDENT
-    return min(cause.key, effect.key) if near else cause.key
+    together = abs(_begins(cause) - _begins(effect)) <= near
+    reported = effect.severity != "info" and (together or effect.confidence >= CONFIDENT)
+    return min(cause.key, effect.key) if reported else cause.key
 
 
 def _begins(f: Finding) -> int:

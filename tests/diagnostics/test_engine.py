@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from floatscope.protocol.batch import lost_batch
@@ -24,6 +24,11 @@ from tests.diagnostics.cases import (
 )
 from tests.diagnostics.synthetic import Run
 
+NO_SHRINK = (
+    Phase.explicit,
+    Phase.reuse,
+    Phase.generate,
+)  # a whole engine run an example: shrinking takes minutes
 Rows = Sequence[Mapping[str, Any]]
 SAMPLES = {
     "poison": amax_history_poisoning.POISON,
@@ -41,7 +46,7 @@ def whole(info: RunInfo, rows: Rows) -> dict[str, Any]:
     return engine.verdict().to_json()
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow], phases=NO_SHRINK)
 @given(st.sampled_from(sorted(LOGS)), st.lists(st.integers(1, 30), min_size=1, max_size=12), st.data())
 def test_any_chunking_with_restarts_gives_the_same_verdict(
     name: str, sizes: list[int], data: st.DataObject
@@ -65,7 +70,7 @@ def two_ranks() -> tuple[RunInfo, list[Rows]]:
     return RunInfo.from_json(run.info()), [run.rows(), run.rows()]
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow], phases=NO_SHRINK)
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(1, 9)), max_size=40))
 def test_any_interleaving_of_ranks_gives_the_same_verdict(order: list[tuple[int, int]]) -> None:
     info, ranks = two_ranks()
@@ -83,7 +88,7 @@ def test_any_interleaving_of_ranks_gives_the_same_verdict(order: list[tuple[int,
     assert engine.verdict().to_json() == expected.verdict().to_json()
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow], phases=NO_SHRINK)
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 25)), max_size=20))
 def test_a_baseline_may_come_before_between_or_after(order: list[tuple[bool, int]]) -> None:
     info, logged = LOGS["baseline"]
@@ -197,7 +202,7 @@ VALUES = st.one_of(
 )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow], phases=NO_SHRINK)
 @given(
     st.lists(
         st.tuples(

@@ -107,7 +107,7 @@ class RunChanges:
         if loss is None or not math.isfinite(loss):
             return
         if loss == 0.0:
-            _hit(row, "loss_zero", 0.0)
+            _hit(row, "loss_zero", 0.0, expected=self.loss.center)
         if loss == self.last.get("loss"):
             self.same_loss += 1
             if self.same_loss + 1 >= SAME_LOSS_ROWS:

@@ -1,7 +1,8 @@
 """Slow changes of the run's scalars: a loss that turns, held-out loss that parts from it, the loss scale,
 zero gradients.
 
-Signals: ``loss_climb``, ``eval_jump``, ``eval_parts``, ``loss_scale_search``, ``loss_scale_falls``,
+Signals: ``loss_climb``, ``eval_jump``, ``eval_parts``, ``loss_scale_cut``, ``loss_scale_search``,
+``loss_scale_falls``,
 ``zero_grad_trend``.
 """
 
@@ -123,6 +124,7 @@ class RunTrends:
         if self.falls == 0.0 or drop >= FALLS:
             self.falls_since = row.step
         self.falls += drop
+        _hit(row, "loss_scale_cut", drop, gap_rows=8)
         if not self.settled:
             _hit(row, "loss_scale_search", self.falls, gap_rows=SETTLED_ROWS, extra={"scale": scale})
         elif self.falls >= FALLS or scale < 1.0:

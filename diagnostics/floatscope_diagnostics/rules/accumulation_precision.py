@@ -33,6 +33,7 @@ from floatscope_diagnostics.rule import (
 )
 
 ALL_ZERO_PCT = 99.0  # nothing left at all: no labels or dead logits, not a sum
+RISE_PCT = 25.0  # percentage points; which rows of an embedding get a gradient changes with the data
 EXCLUDING = (
     "underflow",
     "headroom_up",
@@ -58,7 +59,7 @@ REMEDY = Remedy(
 def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding]:
     """One finding per stretch of zeros that appear in the sum only."""
     for z in symptoms.of("zero_grad_rise"):
-        if z.rows < 2 or z.peak >= ALL_ZERO_PCT:
+        if z.rows < 2 or z.peak >= ALL_ZERO_PCT or z.peak - (z.expected or 0.0) < RISE_PCT:
             continue
         if any(symptoms.active(name, z.onset, slack=2) for name in EXCLUDING):
             continue

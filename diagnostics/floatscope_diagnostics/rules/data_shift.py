@@ -33,7 +33,8 @@ from floatscope_diagnostics.rule import (
 
 BEFORE_STEPS = 24
 MIN_ROWS = 3
-MOVERS = ("lr_jump", "norm_jump", "update_jump", "weights_jump", "clipping", "scale_high", "scale_low",
+MOVERS = ("loss_scale_cut",
+          "lr_jump", "norm_jump", "update_jump", "weights_jump", "clipping", "scale_high", "scale_low",
           "scale_reset",
           "scale_nonfinite", "sqnr_drop_all", "underflow", "unchanged", "loss_constant",
           "grad_norm_zero")  # fmt: skip

@@ -35,7 +35,6 @@ from floatscope_diagnostics.rule import (
 
 ATTENTION = re.compile(r"(qkv|q_proj|k_proj|query|key|\bwq\b|\bwk\b|attn|attention)", re.IGNORECASE)
 MAX_LAYERS = 1
-MIN_ROWS = 3
 REMEDY = Remedy(
     "Bound the attention logits: normalise queries and keys, clip their weights (threshold "
     "100), cap the logits, or lower the "
@@ -54,7 +53,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
     for s in symptoms.of("underflow", "underflow_trend"):
         layers = {t.rpartition("/")[0] for t in s.first}
         gradients = [t for t in s.tensors if t.endswith("/grad_output")]
-        if len(layers) > MAX_LAYERS or len(gradients) != len(s.tensors) or s.rows < MIN_ROWS:
+        if len(layers) > MAX_LAYERS or len(gradients) != len(s.tensors):
             continue
         if not all(ATTENTION.search(layer) for layer in layers):
             continue

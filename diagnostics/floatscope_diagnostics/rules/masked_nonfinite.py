@@ -33,6 +33,7 @@ from floatscope_diagnostics.rule import (
     about,
 )
 
+USUAL_LOSS = 0.05  # losses that live near 0 (reinforcement learning, memorised data) may reach it
 REMEDY = Remedy(
     "Take out nan_to_num and silent skips, then find the operation in front of this tensor that "
     "makes the value. With delayed "
@@ -77,7 +78,8 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             "loss becomes NaN.",
         )
     for z in symptoms.of("loss_zero"):
-        if z.rows > 1 or symptoms.near("grad_norm_nonfinite", z.onset, before=1, after=1):
+        was_high = (z.expected or 0.0) > USUAL_LOSS
+        if (z.rows > 1 and was_high) or symptoms.near("grad_norm_nonfinite", z.onset, before=1, after=1):
             yield about(
                 z,
                 cause="masked_nonfinite",

@@ -75,7 +75,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
     """One finding for each kind of violation."""
     for s in symptoms.of("scale_nonfinite"):
         idle = [z for z in symptoms.near("amax_zero", s.onset, before=2) if set(z.tensors) & set(s.tensors)]
-        kind = "degenerate_amax" if idle else "nonfinite_scale"
+        kind: str | None = "degenerate_amax" if idle else "nonfinite_scale"
         onset = min([s.onset, *(z.onset for z in idle)])
         yield _finding(s, kind, 0.97, "is NaN, infinite or not positive", "critical", symptoms, onset=onset)
     for s in symptoms.of("scale_reset"):
@@ -90,7 +90,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
         )
     if run.world_size == 1:
         for s in symptoms.of("scale_low"):
-            kind = "recompute" if _half(s) else "frozen"
+            kind = "recompute" if _half(s) else None if _moved(s) else "frozen"
             sure = 0.55 if _unscaled_gradients(s, symptoms) else 0.9
             yield _finding(s, kind, sure, "is lower than its amaxes explain", "warning", symptoms)
     for s in symptoms.of("scales_part"):
@@ -121,14 +121,18 @@ def _half(s: Symptom) -> bool:
     return count > 0 and s.extra.get("total_half", 0.0) >= HALF_SHARE * count
 
 
-def _kind_of_high(s: Symptom, symptoms: Symptoms) -> str:
+def _moved(s: Symptom) -> bool:
+    """The scale went away from the shadow by itself, in most of the off tensor-steps; else it stood still."""
     count = s.extra.get("total_count", 0.0)
+    return count > 0 and s.extra.get("total_moved", 0.0) > 0.5 * count
+
+
+def _kind_of_high(s: Symptom, symptoms: Symptoms) -> str:
     if [z for z in symptoms.near("amax_zero", s.onset, before=2) if set(z.tensors) & set(s.tensors)]:
         return "degenerate_amax"
     if _half(s):
         return "recompute"
-    moved = count > 0 and s.extra.get("total_moved", 0.0) > 0.5 * count
-    return "reduction_group" if moved else "frozen"
+    return "reduction_group" if _moved(s) else "frozen"
 
 
 def _stale_copies(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
@@ -160,7 +164,7 @@ def _stale_copies(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
 
 def _finding(
     s: Symptom,
-    kind: str,
+    kind: str | None,
     confidence: float,
     what: str,
     severity: Severity,
@@ -203,7 +207,7 @@ def _finding(
                 for h in hurt[:2]
             ),
         ],
-        remedy=Remedy(ADVICE[kind], SETTINGS),
+        remedy=Remedy(ADVICE.get(kind or "", ADVICE["frozen"]), SETTINGS),
         decisive_test="Print the module's scale and amax history before and after one update: "
         "the recipe's formula must give "
         "the scale.",

@@ -38,6 +38,7 @@ from floatscope_diagnostics.rule import (
 
 CHRONIC_ROWS = 3
 LEAP_LOG2 = 3.0
+SPIKE_CONFIDENCE = 0.3  # kept as the lesser hypothesis beside a poisoned history
 REMEDY = Remedy(
     "Let the scale follow the tensor: current or block scaling for this layer, or a margin of 1 "
     "to 3 bits and a long "
@@ -62,7 +63,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             for j in symptoms.near("amax_jump", clip.onset, before=1)
             if shared(clip, j) and j.rank == clip.rank
         ]
-        if _wrong_scale(clip, symptoms) or _optimizer_first(clip, symptoms) or _spike_only(clip, symptoms):
+        if _wrong_scale(clip, symptoms) or _optimizer_first(clip, symptoms):
             continue
         if not jumps and clip.rows < CHRONIC_ROWS:
             continue
@@ -76,7 +77,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             cause="stale_scale_saturation",
             symptom="nonfinite" if nan else "overflow",
             severity="critical" if nan or clip.rows >= CHRONIC_ROWS else "warning",
-            confidence=0.93 if jumps else 0.75,
+            confidence=_confidence(clip, jumps, symptoms),
             tensors=tensors,
             lasting=True if nan else None,
             order="backward" if tensors and tensors[0].endswith(("grad_output", "grad_input")) else "forward",
@@ -96,6 +97,16 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             decisive_test="Replay from the last clean step with current scaling for this layer: "
             "the clipping disappears.",
         )
+
+
+def _confidence(clip: Symptom, jumps: list[Symptom], symptoms: Symptoms) -> float:
+    if _spike_only(clip, symptoms):
+        return SPIKE_CONFIDENCE
+    if not jumps:
+        return 0.75
+    if max(j.rows for j in jumps) > 1:
+        return 0.93  # the tensor stays large: the scale had to follow
+    return 0.65 if jumps[0].open else 0.75  # one step so far: an outlier would look the same
 
 
 def _wrong_scale(clip: Symptom, symptoms: Symptoms) -> bool:

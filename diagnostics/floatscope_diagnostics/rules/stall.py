@@ -31,6 +31,7 @@ from floatscope_diagnostics.rule import (
 )
 
 DATA_SHARE = 0.5  # of the step time
+NOTE_ROWS = 16
 REMEDY = Remedy(
     "If data_time_s is high, speed up the loader; if the card throttles, check cooling, power "
     "cap and clocks, and drain the node.",
@@ -45,6 +46,7 @@ REMEDY = Remedy(
 
 def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding]:
     """One finding per stretch of slow steps."""
+    watched = any(name.startswith("gpu_") for name in run.scalars)
     for s in symptoms.of("slow_steps"):
         data = s.extra.get("data_time_s", 0.0)
         throttle = s.extra.get("gpu_throttle", 0.0)
@@ -54,6 +56,8 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             kind, where = "throttle", "the card throttles"
         else:
             kind, where = "slow_rank", "the cause is not in the log"
+            if not watched or s.rows < NOTE_ROWS:
+                continue  # a busy machine; nothing to act on
         yield about(
             s,
             cause="stall",
