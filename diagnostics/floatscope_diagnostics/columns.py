@@ -35,8 +35,9 @@ class Columns:
 
     Arrays of shape (S,): ``fmax`` largest finite value of the format (NaN unknown), ``role`` code of
     ROLE_CODES (-1 other), ``scaled`` the format carries a scale, ``rule`` one of OPEN.., ``history`` amax
-    history length in passes, ``margin_log2``, ``position`` place in the causal order of one step (forward
-    ascending, then backward descending), ``backward``.
+    history length in passes, ``margin_log2``, ``position`` in the causal order of one step (forward
+    ascending,
+    then backward descending), ``place`` the same without gaps and with ties broken by name, ``backward``.
     """
 
     def __init__(self, run: RunInfo) -> None:
@@ -68,7 +69,8 @@ class Columns:
     def ordered(self, mask: Bool) -> list[int]:
         """Columns where mask (S,) is set, first cause first; equal positions by name."""
         found = np.flatnonzero(mask)
-        return sorted(found.tolist(), key=lambda i: (int(self.position[i]), self.names[i]))
+        order: list[int] = found[np.argsort(self.place[found])].tolist()
+        return order
 
     def first(self, mask: Bool) -> int | None:
         order = self.ordered(mask)
@@ -109,6 +111,10 @@ class Columns:
         forward = self.call_order * 3 + np.where(self.role >= 0, self.role % 3, 2)
         back = _BACKWARD + (last - self.call_order) * 3 + np.where(self.role >= 0, self.role % 3, 2)
         self.position: Int64 = np.where(self.backward, back, forward)
+        by_name = sorted(range(size), key=self.names.__getitem__)
+        order = np.array(by_name, np.int64)[np.argsort(self.position[by_name], kind="stable")]
+        self.place: Int64 = np.empty(size, np.int64)
+        self.place[order] = np.arange(size)
 
     def _rule(self, i: int, recipe_name: str, recipe: Mapping[str, Any]) -> None:
         if not self.scaled[i] or self.block[i]:

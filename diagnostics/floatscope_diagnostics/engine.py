@@ -49,6 +49,10 @@ class Engine:
         self._streams: dict[int, RankStream] = {}
         self._board = RankBoard()
         self._pairs = PairedLoss()
+        self._table_version = -1  # what follows is derived from the columns of this version
+        self._formats: dict[str, str] = {}
+        self._forward_order: tuple[str, ...] = ()
+        self._call_order: dict[str, int] = {}
 
     def feed(self, batch: Batch, rank: int = 0, segment: int | None = None) -> None:
         """Judges the steps of one batch of one rank.
@@ -121,10 +125,15 @@ class Engine:
         firsts = [s.first_step for s in streams if s.first_step is not None]
         lasts = [s.last_step for s in streams if s.last_step is not None]
         columns = self.columns
-        forward = columns.ordered(~columns.backward)
+        if self._table_version != columns.version:
+            self._table_version = columns.version
+            forward = columns.ordered(~columns.backward)
+            self._formats = {n: f for n, f in zip(columns.names, columns.fmt, strict=True) if f is not None}
+            self._forward_order = tuple(columns.names[i] for i in forward)
+            self._call_order = dict(zip(columns.names, columns.call_order.tolist(), strict=True))
         return RunFacts(
             recipe=self.run.recipe,
-            formats={n: f for n, f in zip(columns.names, columns.fmt, strict=True) if f is not None},
+            formats=self._formats,
             tensors=len(columns),
             stats=frozenset(p for s in streams for p in s.stats_seen),
             scalars=frozenset(n for s in streams for n in s.scalars_seen),
@@ -136,8 +145,8 @@ class Engine:
             status=self.run.status,
             reason=self.run.reason,
             has_baseline=self._pairs.used,
-            forward_order=tuple(columns.names[i] for i in forward),
-            call_order={n: int(o) for n, o in zip(columns.names, columns.call_order, strict=True)},
+            forward_order=self._forward_order,
+            call_order=self._call_order,
         )
 
     def state(self) -> bytes:

@@ -132,6 +132,24 @@ def _not_finite(
     return ~np.isfinite(values[stat]) & present[stat]
 
 
+def bare_frame(step: int, values: Mapping[str, Float32], size: int) -> Frame:
+    """One row that carries only the given statistics, arrays (1, S)."""
+    shape = (1, size)
+    no = np.zeros(shape, bool)
+    unknown = np.full(shape, np.nan, np.float32)
+    return Frame(
+        step=np.array([step]),
+        values=values,
+        present={name: ~np.isnan(v) for name, v in values.items()},
+        nan=no,
+        inf=no,
+        bad_grad=no,
+        bad_update=no,
+        sat=unknown,
+        signals=np.full((1, SIGNAL_COUNT, size), np.nan),
+    )
+
+
 def _signals(values: Mapping[str, Float32], sat: Float32) -> NDArray[np.float64]:
     out = np.full((sat.shape[0], SIGNAL_COUNT, sat.shape[1]), np.nan)
     for k, stat in ((AMAX, "amax"), (RMS, "rms"), (UPDATE, "update_ratio"), (GRAD, "grad_norm")):

@@ -77,7 +77,7 @@ class RankStream:
             d = stat_at.get(t)
             if d is not None and frame is not None:
                 self._tensors(step, scalars, frame, d)
-            self.board.add(self.rank, step, self.segment, frame, d, scalars.get("param_norm"), self.columns)
+            self.board.add(self.rank, step, self.segment, frame, d, scalars, self.columns)
             if self.first_step is None or step < self.first_step:
                 self.first_step = step
             self.last_step = step

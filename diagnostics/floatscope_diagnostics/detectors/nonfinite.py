@@ -2,7 +2,9 @@
 
 Signals: ``nonfinite_forward`` (inputs, outputs), ``nonfinite_weight`` (weight values), ``nonfinite_grad``
 (gradients of activations), ``nonfinite_weight_grad`` (a weight's gradient norm or update, or a grad_weight
-tensor).
+tensor). In a step that a dynamic loss scaler skipped, bad gradients over a finite forward are no sign: that
+is
+finds its scale.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from floatscope_diagnostics.columns import ROLE_CODES
-from floatscope_diagnostics.detectors.row import StatRow
+from floatscope_diagnostics.detectors.row import StatRow, skipped_by_scaler
 
 _FORWARD = (ROLE_CODES["input"], ROLE_CODES["output"])
 _GRAD = (ROLE_CODES["grad_output"], ROLE_CODES["grad_input"])
@@ -24,6 +26,7 @@ def detect_nonfinite(row: StatRow) -> NDArray[np.bool_]:
     bad_grad, bad_update = row.frame.bad_grad[row.d], row.frame.bad_update[row.d]
     if not bad.any() and not bad_update.any() and not bad_grad.any():
         return bad
+    touched: NDArray[np.bool_] = bad | bad_grad | bad_update
     role = row.columns.role
     forward = bad & np.isin(role, (*_FORWARD, -1))
     weight = bad & (role == ROLE_CODES["weight"])
@@ -33,6 +36,8 @@ def detect_nonfinite(row: StatRow) -> NDArray[np.bool_]:
         not weight_grad.any()
     ):  # clipping by a global norm spreads one bad gradient to every update: name the gradient
         weight_grad = bad_update
+    if skipped_by_scaler(row.scalars) and not forward.any() and not weight.any():
+        return touched
     counts = np.nan_to_num(row.stat("nan_count")) + np.nan_to_num(row.stat("inf_count"))
     for signal, mask in (
         ("nonfinite_forward", forward),
@@ -51,7 +56,6 @@ def detect_nonfinite(row: StatRow) -> NDArray[np.bool_]:
                 expected=0.0,
                 extra=_onset_extra(row, signal, mask, inf),
             )
-    touched: NDArray[np.bool_] = bad | bad_grad | bad_update
     return touched
 
 

@@ -4,7 +4,10 @@ Data-parallel ranks hold the same weights and, with a reduced amax, use the same
 shared is learned: it
 must have been equal on all ranks for EQUAL_ROWS rows. A step is judged when all ranks have sent it or one is
 WAIT_ROWS rows ahead.
-Signals: ``weights_part`` (weight amax, update or parameter norm), ``scales_part``.
+Signals: ``weights_part`` (weight amax, update or parameter norm), ``scales_part``; and, by level,
+``rank_outlier`` (a rank's gradient norm before the reduction). The shadow scale of the reduced amax gives the
+signals
+of ``scale_state`` here, since one rank alone cannot know it.
 """
 
 from __future__ import annotations
@@ -16,8 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from floatscope_diagnostics.columns import ROLE_CODES, Columns
+from floatscope_diagnostics.detectors.level import Level
+from floatscope_diagnostics.detectors.row import StatRow
+from floatscope_diagnostics.detectors.scale_state import ScaleState
 from floatscope_diagnostics.episodes import EpisodeLog, Symptom
-from floatscope_diagnostics.frame import Frame
+from floatscope_diagnostics.frame import Frame, bare_frame
 
 Float32 = NDArray[np.float32]
 Int32 = NDArray[np.int32]
@@ -28,15 +34,24 @@ PART_ROWS = 2  # rows apart before it counts
 TOLERANCE = 1e-3  # relative; logs print five digits, real parting grows from step to step
 _KEPT = ("scale", "amax", "update_ratio")
 _NORM = "param_norm"
+_LOCAL = "local_grad_norm"
+LOCAL_READY_ROWS = 16
+LOCAL_LOG2 = 2.0  # a rank's own gradient norm away from the others' beyond their usual spread; batches differ
+LOCAL_ROWS = 4
+_Row = tuple[int, Float32, float, float]
 
 
 class RankBoard:
     """Rows of each rank that wait for the others, and how often each tensor agreed."""
 
     def __init__(self) -> None:
-        self.waiting: dict[int, dict[int, tuple[int, Float32, float]]] = {}
+        self.waiting: dict[int, dict[int, _Row]] = {}
         self.equal: Int32 = np.zeros((len(_KEPT), 0), np.int32)
         self.apart: Int32 = np.zeros((len(_KEPT), 0), np.int32)
+        self.scales = ScaleState()
+        self.local = Level(0.25)
+        self.local_rows = 0
+        self.local_since = 0
         self.norm_equal = 0
         self.norm_apart = 0
         self.rows = 0
@@ -50,7 +65,7 @@ class RankBoard:
         segment: int,
         frame: Frame | None,
         d: int | None,
-        norm: float | None,
+        scalars: Mapping[str, float],
         columns: Columns,
     ) -> None:
         """Takes one row of one rank and judges every step that is complete."""
@@ -62,8 +77,8 @@ class RankBoard:
             for k, stat in enumerate(_KEPT):
                 got = frame.row(stat, d)
                 if got is not None:
-                    values[k] = got if k == 0 else np.where(weight, got, np.nan)
-        rows[step] = (segment, values, np.nan if norm is None else norm)
+                    values[k] = got if k <= 1 else np.where(weight, got, np.nan)
+        rows[step] = (segment, values, scalars.get(_NORM, np.nan), scalars.get(_LOCAL, np.nan))
         if len(self.waiting) > 1:
             self._judge(columns)
         self._trim()
@@ -83,26 +98,27 @@ class RankBoard:
                 for old in [s for s in waiting if s < step]:
                     del waiting[old]
 
-    def _compare(
-        self, step: int, ranks: Sequence[int], rows: Sequence[tuple[int, Float32, float]], columns: Columns
-    ) -> None:
+    def _compare(self, step: int, ranks: Sequence[int], rows: Sequence[_Row], columns: Columns) -> None:
         self._resize(len(columns))
         segment = rows[0][0]
-        stack = np.stack([_wide(v, len(columns)) for _, v, _ in rows]).astype(np.float64)
+        index = self.rows
+        self.rows += 1
+        weight = columns.role == ROLE_CODES["weight"]
+        stack = np.stack([_wide(v, len(columns)) for _, v, _, _ in rows]).astype(np.float64)
         with np.errstate(all="ignore"):
             spread = stack.max(axis=0) / stack.min(axis=0) - 1.0
         known = ~np.isnan(stack).any(axis=0) & np.isfinite(spread)
+        known[1] &= weight  # activations differ between ranks
+        self._shadow(step, segment, index, stack, columns)
         same = known & (spread <= TOLERANCE)
         shared = self.equal >= EQUAL_ROWS
         self.apart = np.where(known & shared & ~same, self.apart + 1, np.where(same, 0, self.apart)).astype(
             np.int32
         )
         self.equal = np.where(same, self.equal + 1, np.where(known & ~shared, 0, self.equal)).astype(np.int32)
-        index = self.rows
-        self.rows += 1
         parted = (self.apart[1] >= 1) | (self.apart[2] >= 1)
         proven = bool((self.apart[1:] >= PART_ROWS).any())
-        norm = np.array([n for _, _, n in rows])
+        norm = np.array([n for _, _, n, _ in rows])
         if not np.isnan(norm).any() and np.isfinite(norm).all() and norm.min() > 0:
             off = norm.max() / norm.min() - 1.0 > 1e-6
             if off and self.norm_equal >= EQUAL_ROWS:
@@ -132,8 +148,63 @@ class RankBoard:
                 values=np.nan_to_num(spread[0]),
                 proven=bool((self.apart[0] >= PART_ROWS).any()),
             )
+        self._local(step, segment, index, ranks, np.array([x for _, _, _, x in rows]))
         self.log.close(row=index)
         self.judged = step
+
+    def _shadow(
+        self, step: int, segment: int, index: int, stack: NDArray[np.float64], columns: Columns
+    ) -> None:
+        """The scale that the amaxes of all ranks together give, where the recipe reduces them over the
+        ranks."""
+        if columns.run.recipe.get("reduce_amax") is False:
+            return
+        with np.errstate(invalid="ignore"):
+            values = {"scale": stack[0][0], "amax": stack[:, 1].max(axis=0)}
+        table = {name: row[None].astype(np.float32) for name, row in values.items()}
+        frame = bare_frame(step, table, len(columns))
+        row = StatRow(
+            step=step,
+            index=index,
+            segment=segment,
+            frame=frame,
+            d=0,
+            scalars={},
+            columns=columns,
+            log=self.log,
+        )
+        finite = np.isfinite(stack[:, 0]).all(axis=0) & np.isfinite(stack[:, 1]).all(axis=0)
+        self.scales.step(row, broken=np.logical_not(finite))
+
+    def _local(
+        self, step: int, segment: int, index: int, ranks: Sequence[int], norms: NDArray[np.float64]
+    ) -> None:
+        """One rank's gradient before the reduction is out of line with the others, step after step."""
+        if not (np.isfinite(norms).all() and (norms > 0).all()):
+            return
+        logs = np.log2(norms)
+        away = logs - np.sort(logs)[(len(logs) - 1) // 2]
+        spread = float(np.ptp(logs))
+        beyond = self.local.away(spread)
+        if self.local.count < LOCAL_READY_ROWS or beyond <= max(LOCAL_LOG2, 6 * self.local.sigma()):
+            self.local_rows = 0
+            self.local.update(spread)
+            return
+        self.local_since = step if self.local_rows == 0 else self.local_since
+        self.local_rows += 1
+        if self.local_rows >= LOCAL_ROWS:
+            worst = int(np.argmax(np.abs(away)))
+            self.log.hit(
+                "rank_outlier",
+                step=step,
+                row=index,
+                segment=segment,
+                values=beyond,
+                onset=self.local_since,
+                expected=self.local.center,
+                gap_rows=3,
+                extra={"rank": float(ranks[worst])},
+            )
 
     def _resize(self, size: int) -> None:
         for name in ("equal", "apart"):
@@ -148,17 +219,20 @@ class RankBoard:
 
     def state(self) -> dict[str, Any]:
         waiting = {
-            str(rank): [
-                [step, segment, values, norm] for step, (segment, values, norm) in sorted(rows.items())
-            ]
+            str(rank): [[step, *row] for step, row in sorted(rows.items())]
             for rank, rows in sorted(self.waiting.items())
         }
-        plain = {name: getattr(self, name) for name in ("norm_equal", "norm_apart", "rows", "judged")}
+        plain = {
+            name: getattr(self, name)
+            for name in ("norm_equal", "norm_apart", "rows", "judged", "local_rows", "local_since")
+        }
         return {
             "waiting": waiting,
             "equal": self.equal,
             "apart": self.apart,
             "plain": plain,
+            "scales": self.scales.state(),
+            "local": self.local.state(),
             "log": self.log.state(),
         }
 
@@ -166,10 +240,12 @@ class RankBoard:
     def load(cls, state: Mapping[str, Any]) -> RankBoard:
         out = cls()
         for rank, rows in state["waiting"].items():
-            out.waiting[int(rank)] = {int(s): (int(g), v, float(n)) for s, g, v, n in rows}
+            out.waiting[int(rank)] = {int(s): (int(g), v, float(n), float(x)) for s, g, v, n, x in rows}
         out.equal, out.apart = state["equal"], state["apart"]
         for name, value in state["plain"].items():
             setattr(out, name, value)
+        out.scales = ScaleState.load(state["scales"])
+        out.local.load(state["local"])
         out.log = EpisodeLog.load(state["log"])
         return out
 

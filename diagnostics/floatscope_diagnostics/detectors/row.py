@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -11,6 +12,16 @@ from numpy.typing import NDArray
 from floatscope_diagnostics.columns import Columns
 from floatscope_diagnostics.episodes import EpisodeLog
 from floatscope_diagnostics.frame import Frame
+
+
+def skipped_by_scaler(scalars: Mapping[str, float]) -> bool:
+    """Whether a dynamic loss scaler dropped the step: the loss is finite and the update exactly 0.
+
+    It raises its scale until a gradient overflows, drops that step and halves the scale: then a gradient
+    that is not finite is routine. A log without update_norm shows it one row later, as ``loss_scale_cut``.
+    """
+    finite = math.isfinite(scalars.get("loss", 0.0))
+    return "loss_scale" in scalars and finite and scalars.get("update_norm") == 0.0
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ same digits again and again), ``loss_zero``, ``grad_norm_jump``, ``grad_norm_shi
 ``norm_fall`` (update
 norm against its level, the learning rate's own change taken out), ``weights_jump`` (parameter norm),
 ``lr_jump``, ``lr_zero``,
-``zero_grad_rise``, ``slow_steps``, ``resumed``.
+``zero_grad_rise``, ``slow_steps``, ``loader_wait``, ``resumed``.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ LR_JUMP_LOG2 = 1.5  # schedules do not multiply the rate by 2.8 in one step afte
 ZERO_GRAD_RISE_PCT = 8.0  # percentage points; clean runs stay within 1
 SLOW_LOG2 = 0.8  # 1.7 times the usual step time
 SLOW_ROWS = 3
+WAIT_SECONDS, WAIT_STEPS = 10.0, 20.0  # one wait for data this long, in seconds and in steps
 SAME_LOSS_ROWS = 3
 SCRATCH_ROWS = 48  # a run from scratch: scales start at 1 and everything grows
 
@@ -106,6 +107,7 @@ class RunChanges:
     def _loss(self, row: ScalarRow, loss: float | None) -> None:
         if loss is None or not math.isfinite(loss):
             return
+        before = self.last.get("loss", loss)
         if loss == 0.0:
             _hit(row, "loss_zero", 0.0, expected=self.loss.center)
         if loss == self.last.get("loss"):
@@ -121,7 +123,8 @@ class RunChanges:
         ready = self.loss.count >= READY_ROWS
         high = ready and away > max(LOSS_JUMP_SIGMA * sigma, LOSS_JUMP_NATS)
         if high or (ready and row.log.is_open("loss_jump") and away > max(4 * sigma, LOSS_JUMP_NATS)):
-            _hit(row, "loss_jump", away, expected=self.loss.center, extra={"sigma": sigma}, gap_rows=2)
+            extra = {"sigma": sigma, "step": loss - before}
+            _hit(row, "loss_jump", away, expected=self.loss.center, extra=extra, gap_rows=2)
         if ready:
             self._cusum(row, min(away / sigma, 8.0), away)
         if not high and self.cusum < CUSUM_ALARM_SIGMA:
@@ -170,7 +173,9 @@ class RunChanges:
         if lr is not None and lr > 0 and math.isfinite(lr) and self.lr.count > 1:
             shift -= math.log2(lr) - self.lr.center
         limit = max(NORM_STEP_LOG2, 6 * level.sigma())
-        if level.count >= READY_ROWS and abs(shift) > limit:
+        itself = math.copysign(1.0, shift) * level.away(value)  # Adam's updates follow a warm-up late
+        scratch = row.step < SCRATCH_ROWS
+        if level.count >= READY_ROWS and abs(shift) > limit and itself > NORM_STEP_LOG2 / 2 and not scratch:
             _hit(row, "norm_jump" if shift > 0 else "norm_fall", abs(shift), expected=2.0**level.center)
         else:
             level.update(value)
@@ -189,6 +194,9 @@ class RunChanges:
             return
         level = self.logs["step_time_s"]
         away = level.away(math.log2(seconds))
+        wait = row.scalars.get("data_time_s", 0.0)
+        if level.count >= READY_ROWS and wait > max(WAIT_SECONDS, WAIT_STEPS * 2.0**level.center):
+            _hit(row, "loader_wait", wait, expected=2.0**level.center)
         if level.count >= READY_ROWS and away > max(SLOW_LOG2, 6 * level.sigma()):
             if self.slow == 0:
                 self.slow_since = row.step

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from floatscope_diagnostics.detectors.row import ScalarRow
+from floatscope_diagnostics.detectors.row import ScalarRow, skipped_by_scaler
 
 LABEL_SCALARS = ("label_tokens", "label_tokens_min_microbatch")
 ID_COUNT = "input_ids_out_of_range"
@@ -19,6 +19,8 @@ ID_MAX, ID_MIN = "input_id_max", "input_id_min"
 def detect_run_invariants(row: ScalarRow) -> None:
     """Emits the invariants of one step's scalars."""
     for name, signal in (("loss", "loss_nonfinite"), ("grad_norm", "grad_norm_nonfinite")):
+        if name == "grad_norm" and skipped_by_scaler(row.scalars):
+            continue
         value = row.scalars.get(name)
         if value is not None and not math.isfinite(value):
             _hit(row, signal, value, {"inf": float(math.isinf(value))})

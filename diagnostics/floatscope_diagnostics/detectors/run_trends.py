@@ -23,7 +23,9 @@ CLIMB_SIGMA = (
 CLIMB_NATS = 0.5
 EVAL_READY = 4
 EVAL_JUMP_NATS = 0.1
-EVAL_RISE_NATS = 0.05  # clean held-out losses on a fixed batch wander by 0.01
+EVAL_RISE_NATS = 0.25  # clean held-out losses on a fixed batch wander by 0.15 from one evaluation to another
+EVAL_RISE_SIGMA = 6.0  # of the evaluations' own noise
+EVAL_CREEP_SHARE = 0.4  # of the limit, passed for good: the onset
 EVAL_ROWS = 3
 TRAIN_FALL_NATS = 0.15
 SETTLED_ROWS = 20  # rows without a halving that end the search at the start
@@ -98,8 +100,11 @@ class RunTrends:
             self.eval_rises = 0
             return
         rise = value - self.eval_low
-        if rise <= EVAL_RISE_NATS:
-            self.eval_rises, self.eval_low_step = 0, row.step
+        limit = max(EVAL_RISE_NATS, EVAL_RISE_SIGMA * level.sigma())
+        if rise <= limit * EVAL_CREEP_SHARE:
+            self.eval_low_step = row.step
+        if rise <= limit:
+            self.eval_rises = 0
             return
         self.eval_rises += 1
         fallen = self.train_at_low - train

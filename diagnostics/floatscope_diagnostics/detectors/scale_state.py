@@ -127,6 +127,9 @@ class ScaleState:
             self._hit(row, "scale_high", up, above, scale=scale)
         if down.any():
             self._hit(row, "scale_low", down, below, scale=scale)
+        run = row.columns.run
+        if (run.ranks or 1) > 1 and run.recipe.get("reduce_amax") is not False:
+            return up  # another rank's larger amax explains a lower scale
         return off
 
     def _current_like(self, row: StatRow, high: Float64, amax: Float64) -> Float64:

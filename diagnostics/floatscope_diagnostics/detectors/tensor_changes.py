@@ -9,7 +9,8 @@ healthy runs showed (measured on emulated FP8: 22 runs of 64 to 130 steps, 48 te
 also be unusual for
 this tensor. Levels are frozen while an alarm is open.
 
-Signals: ``amax_jump``, ``amax_zero``, ``clipping``, ``clipping_grad``, ``underflow``, ``headroom_up``,
+Signals: ``amax_jump``, ``amax_zero``, ``clipping``, ``clipping_grad``, ``underflow``, ``underflow_always``,
+``headroom_up``,
 ``sqnr_drop``,
 ``sqnr_drop_all``,
 ``update_jump``, ``update_fall``, ``unchanged``, ``amax_trend``, ``underflow_trend``.
@@ -54,6 +55,7 @@ CLIP_PCT = (0.4, 0.4, 2.5)  # share clipped, proof when it lasts PERSIST_ROWS [0
 CLIP_PCT_AT_ONCE = (8.0, 4.0, 101.0)  # proof in one step [4.1, 0.02, 1.7]; never for gradients: heavy tails
 UNDERFLOW_RISE_PCT = (2.5, 1.0, 12.0)  # percentage points above the tensor's level [1.4, 0.06, 6.4]
 UNDERFLOW_RISE_AT_ONCE_PCT = (15.0, 10.0, 40.0)
+CHRONIC_PCT = 90.0  # of a gradient, at every step since the first: healthy ones lose up to 45 %
 HEADROOM_UP_LOG2 = (6.0, 4.0, 14.0)  # bits of unused range above the level [1.2, 0.2, 5.0]
 SQNR_DROP_DB = (4.0, 1.2, 6.0)  # lasting, one tensor [one-step 16, 0.3, 24]
 SQNR_DROP_ALL_DB = (1.5, 1.0, 2.0)  # lasting, median over a class [0.3, 0.05, 0.6]
@@ -220,6 +222,11 @@ class TensorChanges:
             much = alarm[UNDERFLOW] & (away[UNDERFLOW] > limits[UNDERFLOW_RISE_AT_ONCE_PCT])
         flushed = much | (self.rows[UNDERFLOW] >= PERSIST_ROWS)
         self._hit(row, "underflow", UNDERFLOW, flushed, x[UNDERFLOW], gap_rows=2)
+        level = self.tracker.center[UNDERFLOW]
+        always = row.columns.backward & (self.tracker.count[UNDERFLOW] >= READY_ROWS) & (level > CHRONIC_PCT)
+        with np.errstate(invalid="ignore"):
+            always &= x[UNDERFLOW] > CHRONIC_PCT
+        self._hit(row, "underflow_always", -1, always, x[UNDERFLOW], gap_rows=4)
         idle = self.rows[HEADROOM] >= 2
         self._hit(row, "headroom_up", HEADROOM, idle, away[HEADROOM], gap_rows=2)
 

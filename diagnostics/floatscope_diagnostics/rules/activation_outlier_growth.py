@@ -9,7 +9,8 @@ Why it matters
 How it decides
     amax of a weight or an input rises step after step, far above its level and against the other layers, and
     does not come back, while learning rate and optimizer are unchanged. A jump that a delayed scale has to
-    follow is stale scale saturation; growth of all layers at once is training, not a fault.
+    follow is stale scale saturation; growth of all layers at once is training, not a fault. Growth over
+    hundreds of steps that costs the tensor no precision is a note, no alarm: layers differ in speed.
 What to do
     Clamp or smooth the SwiGLU output, keep this layer's input in BF16, or use a block recipe.
 Source
@@ -35,6 +36,8 @@ from floatscope_diagnostics.rule import (
 )
 
 GROWTH_ROWS = 3  # shorter is an outlier step
+FAST_ROWS = 128  # growth this quick is no learning: healthy layers take 300 rows and more for the same factor
+SUPPORT = ("sqnr_drop", "underflow", "underflow_trend")  # what the rest of the tensor loses by it
 MAX_LAYERS = 2  # one block's pair of layers; more is the whole network moving
 MOVERS = ("lr_jump", "norm_jump", "update_jump", "loss_jump", "resumed")
 REMEDY = Remedy(
@@ -67,11 +70,13 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
         if delayed and not growing:
             continue  # one jump: the scale has to follow it, see stale scale saturation
         first = tuple(t for t in s.first if t in forward) or forward
+        quick = (s.detected or s.onset) - s.onset <= FAST_ROWS * symptoms.stride
+        hurt = [q for q in symptoms.of(*SUPPORT) if q.onset >= s.onset and layers & _layers(q)]
         yield about(
             s,
             cause="activation_outlier_growth",
             symptom="drift_up",
-            severity="warning",
+            severity="warning" if quick or hurt else "info",
             confidence=_confidence(s, growing),
             tensors=first,
             order="forward",
@@ -89,6 +94,10 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             decisive_test="Log amax by channel of this layer for 20 steps: one channel carries "
             "all the growth.",
         )
+
+
+def _layers(s: Symptom) -> set[str]:
+    return {t.rpartition("/")[0] for t in s.tensors if not t.endswith(("grad_output", "grad_input"))}
 
 
 def _confidence(s: Symptom, growing: bool) -> float:

@@ -51,6 +51,7 @@ REMEDY = Remedy(
 
 def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding]:
     """One finding per outlier that left an idle scale behind."""
+    yield from _one_step(symptoms)
     history = run.recipe.get("amax_history_len")
     for idle in symptoms.of("headroom_up"):
         spikes = [
@@ -91,6 +92,41 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             ],
             remedy=REMEDY,
             decisive_test="Zero the amax history of this tensor: the scale must return at the next update.",
+        )
+
+
+def _one_step(symptoms: Symptoms) -> Iterator[Finding]:
+    """With a history of one step the outage is one step: a spike, and the step after it flushed to zero."""
+    for spike in symptoms.of("amax_jump"):
+        if spike.open or spike.rows > SPIKE_ROWS:
+            continue
+        if symptoms.near("headroom_up", spike.onset, after=SPIKE_ROWS):
+            continue
+        after = spike.last + symptoms.stride
+        flushed = symptoms.near("underflow", after, after=1)
+        zeros = next((u for u in flushed if u.rank == spike.rank and shared(spike, u)), None)
+        if zeros is None:
+            continue
+        both = shared(spike, zeros)
+        yield about(
+            zeros,
+            cause="amax_history_poisoning",
+            symptom="underflow",
+            severity="warning",
+            confidence=0.88,
+            onset=spike.onset,
+            tensors=tuple(t for t in spike.first if t in both) or both,
+            order="backward" if both[0].endswith(("grad_output", "grad_input")) else "forward",
+            summary=f"One outlier in {both[0]} at step {spike.onset:,}; the scale made from it rounds "
+            f"{zeros.peak:.0f} % of the next step to zero.",
+            evidence=[
+                Evidence(
+                    "log2 amax above its level", spike.peak_step, spike.peak, "below 1.8", spike.peak_tensor
+                ),
+                Evidence("underflow_pct", zeros.peak_step, zeros.peak, "near its level", zeros.peak_tensor),
+            ],
+            remedy=REMEDY,
+            decisive_test="Replay both steps with current scaling: only the outlier's own step loses values.",
         )
 
 

@@ -39,6 +39,7 @@ from floatscope_diagnostics.rule import (
 
 LEAP_LOG2 = 3.0  # weights of clean runs rise by at most 0.2 octaves in a step
 MAX_WEIGHTS = 2
+SPIKE_ROWS = 2  # a corrupted weight stays
 MOVERS = ("lr_jump", "norm_jump", "update_jump", "weights_jump", "loss_jump")
 
 
@@ -48,8 +49,10 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
         weights = tuple(t for t in s.first if t.endswith("/weight"))
         if not weights or len(weights) > MAX_WEIGHTS or s.value < LEAP_LOG2:
             continue
-        if any(symptoms.near(name, s.onset, before=2) for name in MOVERS):
+        if any(m.onset < s.onset for name in MOVERS for m in symptoms.near(name, s.onset, before=2)):
             continue
+        if not s.open and s.rows <= SPIKE_ROWS and not symptoms.near("nonfinite_forward", s.onset, after=4):
+            continue  # the value is gone again: an outlier at the cast, see amax history poisoning
         flushed = [u for u in symptoms.near("underflow", s.onset, after=3) if set(u.tensors) & set(weights)]
         yield about(
             s,

@@ -7,7 +7,7 @@ Why it matters
     treating it as one wastes the run.
 How it decides
     The cumulative sum of the loss above its level passes 12 standard deviations, no tensor, scale, update or
-    learning rate moved before it, and the loss on a fixed held-out batch, where logged, did not step.
+    learning rate moved before it, and the loss on a fixed held-out batch, where logged, did not step with it.
 What to do
     Mark the boundary in the data, check labels and tokenizer on its far side.
 Source
@@ -33,11 +33,12 @@ from floatscope_diagnostics.rule import (
 
 BEFORE_STEPS = 24
 MIN_ROWS = 3
-MOVERS = ("loss_scale_cut",
-          "lr_jump", "norm_jump", "update_jump", "weights_jump", "clipping", "scale_high", "scale_low",
-          "scale_reset",
-          "scale_nonfinite", "sqnr_drop_all", "underflow", "unchanged", "loss_constant",
-          "grad_norm_zero")  # fmt: skip
+HELD_OUT_SHARE = 0.35  # of the training loss's step; less is the model following the new data
+MOVERS = (
+    "loss_scale_cut", "lr_jump", "clipping", "scale_high", "scale_low", "scale_reset", "scale_nonfinite",
+    "sqnr_drop_all", "underflow", "unchanged", "loss_constant", "grad_norm_zero",
+)  # fmt: skip
+UPDATES = ("norm_jump", "update_jump", "weights_jump")  # the loss of a step comes before its update
 REMEDY = Remedy(
     "Check the data from this step on: source, labels, tokenizer, shuffling. Log data_id and a "
     "fixed held-out batch (eval_loss) "
@@ -54,22 +55,24 @@ REMEDY = Remedy(
 def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding]:
     """One finding per lasting step of the loss."""
     for s in symptoms.of("loss_shift"):
-        if (
-            any(symptoms.near(name, s.onset, before=BEFORE_STEPS, after=8) for name in MOVERS)
-            or s.rows < MIN_ROWS
-        ):
+        jumps = symptoms.near("loss_jump", s.onset, before=2, after=16)
+        began = jumps[0].onset if jumps else s.onset
+        if s.rows < MIN_ROWS or moved_before(symptoms, began, before=BEFORE_STEPS):
             continue
-        held_out = symptoms.near("eval_jump", s.onset, before=2, after=16)
+        held_out = [
+            h
+            for h in symptoms.near("eval_jump", began, before=2, after=16)
+            if h.value > HELD_OUT_SHARE * s.value
+        ]
         has_eval = "eval_loss" in run.scalars
         confidence = 0.8 if has_eval and not held_out else 0.45 if held_out else 0.62
-        jumps = symptoms.near("loss_jump", s.onset, before=2, after=8)
         yield about(
             s,
             cause="data_shift",
             symptom="spike_not_recovered",
             severity="warning",
             confidence=confidence,
-            onset=jumps[0].onset if jumps else s.onset,
+            onset=began,
             onset_last=s.detected,
             summary=f"The loss stepped up by {s.peak:.2f} nats about step {s.onset:,} and stays, "
             "with healthy numerics.",
@@ -84,6 +87,13 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             decisive_test="Train 20 steps on data from before the boundary: the loss returns at "
             "once if the data changed.",
         )
+
+
+def moved_before(symptoms: Symptoms, onset: int, *, before: int) -> bool:
+    """Whether a precision signal, the rate or an update moved before the loss did; later is a consequence."""
+    if any(symptoms.near(name, onset, before=before, after=1) for name in MOVERS):
+        return True
+    return any(m.onset < onset for name in UPDATES for m in symptoms.near(name, onset, before=before))
 
 
 RULE = Rule("FS412", "data_shift", ("data_shift",), (Need("loss"), Need("eval_loss")), check)

@@ -56,7 +56,7 @@ REMEDY = Remedy(
 
 def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding]:
     """One finding per stretch of flushed gradients."""
-    for s in symptoms.of("underflow", "underflow_trend"):
+    for s in symptoms.of("underflow", "underflow_trend", "underflow_always"):
         gradients = tuple(t for t in s.tensors if t.endswith(BACKWARD))
         if not gradients or 2 * len(gradients) < len(s.tensors):
             continue
@@ -104,8 +104,8 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
 def _confidence(s: Symptom, gradients: tuple[str, ...], idle: bool) -> float:
     if len(gradients) == 1 and not idle:
         return 0.62  # one layer only, with a correct scale: the values have spread, see logit growth
-    if s.signal == "underflow_trend":
-        return 0.85
+    if s.signal != "underflow":
+        return 0.85 if s.signal == "underflow_trend" else 0.7
     return 0.9 if idle or s.peak > SURE_PCT else 0.75
 
 

@@ -226,6 +226,7 @@ def _explained_before(s: Symptom, symptoms: Symptoms) -> bool:
     """NaN weights or updates of an earlier step: then the forward values are a consequence."""
     earlier = symptoms.of("nonfinite_weight_grad", "nonfinite_weight", "grad_norm_nonfinite")
     same_step_weight = [w for w in symptoms.of("nonfinite_weight") if w.onset == s.onset and w.rank == s.rank]
+    earlier = [e for e in earlier if not symptoms.near("loss_scale_cut", e.onset, after=1)]
     return any(e.onset < s.onset and e.rank == s.rank and e.segment == s.segment for e in earlier) or bool(
         same_step_weight
     )

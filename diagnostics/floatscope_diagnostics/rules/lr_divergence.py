@@ -37,6 +37,7 @@ from floatscope_diagnostics.rule import (
 AFTER_STEPS = 12
 LOSS = ("loss_shift", "loss_jump", "weights_jump", "loss_nonfinite")
 CLIMB_ROWS = 6
+ABRUPT_SHARE = 0.7  # of the loss above its level, gained in one step
 PRECISION = ("clipping", "underflow", "scale_high", "scale_low", "scale_nonfinite", "scale_reset",
              "sqnr_drop_all",
              "amax_trend", "unchanged", "near_limit")  # fmt: skip
@@ -102,7 +103,7 @@ def _climbs(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
     for s in symptoms.of("loss_climb"):
         if any(symptoms.near(name, s.onset, before=64, after=8) for name in PRECISION) or s.rows < CLIMB_ROWS:
             continue
-        if "lr" not in run.scalars:
+        if "lr" not in run.scalars or _stepped(symptoms, s):
             continue
         lead = _grown(symptoms, s)
         yield about(
@@ -122,6 +123,12 @@ def _climbs(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
             decisive_test="Restart before the turn with a third of the rate: if the loss keeps "
             "falling, it was the rate.",
         )
+
+
+def _stepped(symptoms: Symptoms, climb: Symptom) -> bool:
+    """The loss went up in one step, not by climbing: the data or an operation, see data shift."""
+    jumps = symptoms.near("loss_jump", climb.onset, after=64)
+    return any(j.extra.get("step", 0.0) > ABRUPT_SHARE * j.value for j in jumps[:1])
 
 
 def _grown(symptoms: Symptoms, climb: Symptom) -> tuple[str, ...]:

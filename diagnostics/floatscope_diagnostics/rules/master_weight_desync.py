@@ -52,7 +52,7 @@ REMEDY = Remedy(
 def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding]:
     """One finding per single impossible update."""
     for s in symptoms.of("norm_jump"):
-        weights = symptoms.near("weights_jump", s.onset)
+        weights = symptoms.near("weights_jump", s.onset, after=1)  # the norm may be taken before the update
         if s.rows > 1 or not weights or symptoms.near("lr_jump", s.onset, before=1):
             continue
         if symptoms.near("loss_jump", s.onset, before=8, after=0):

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 
 from floatscope_diagnostics.rule import Evidence, Finding, Need, Remedy, Rule, RunFacts, Symptoms, Window
 
+LASTING_ROWS = 3
 SIGNALS = (
     "nonfinite_forward",
     "nonfinite_weight",
@@ -30,6 +31,7 @@ SIGNALS = (
 
 def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding]:
     """One finding at the first non-finite value of the run."""
+    yield from _gradient_norm(symptoms, run)
     first = symptoms.earliest(SIGNALS)
     if first is None or first.detected is None:
         return
@@ -59,6 +61,33 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
         decisive_test="Replay the step with the same batch. If it fails again, the first tensor "
         "named leads to the operation.",
     )
+
+
+def _gradient_norm(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
+    """Step after step without a finite gradient norm; with loss scaling single ones are skipped steps."""
+    for s in symptoms.of("grad_norm_nonfinite"):
+        if s.rows < LASTING_ROWS or "loss_scale" in run.scalars:
+            continue
+        yield Finding(
+            cause="undetermined",
+            symptom="nonfinite",
+            severity="warning",
+            confidence=0.5,
+            onset=s.onset,
+            detected=s.onset if s.detected is None else s.detected,
+            last=None if s.open else s.last,
+            resolved=None if s.open else s.last + 1,
+            rank=s.rank,
+            segment=s.segment,
+            summary=f"The gradient norm is NaN or Inf at every step since {s.onset:,}, although "
+            "the loss is finite.",
+            evidence=(Evidence("grad_norm", s.onset, s.value, "finite"),),
+            remedy=Remedy(
+                "Check whether the optimizer still steps; log grad_norm of every weight to find the layer."
+            ),
+            decisive_test="Print the gradient norm of every weight in one step: the layers "
+            "whose norm is not finite.",
+        )
 
 
 RULE = Rule(

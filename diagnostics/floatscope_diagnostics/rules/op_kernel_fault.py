@@ -39,6 +39,7 @@ MOVERS = (
     "scale_nonfinite", "sqnr_drop_all", "underflow", "unchanged", "loss_constant", "grad_norm_zero",
     "amax_trend",
 )  # fmt: skip
+HELD_OUT_SHARE = 0.35  # of the training loss's step; less is the model following new data
 REMEDY = Remedy(
     "Run this operation (for a weight gradient: the wgrad GEMM of this layer) in BF16 or on "
     "another backend, restore the last "
@@ -59,8 +60,8 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
     yield from _shifts(symptoms, run)
     yield from _breaks(symptoms, run)
     for s in symptoms.of("nonfinite_weight_grad"):
-        if _dirty_before(s, symptoms):
-            continue
+        if _dirty_before(s, symptoms) or symptoms.near("loss_scale_cut", s.onset, after=1):
+            continue  # an overflow of a dynamic loss scale: it drops the step and halves
         yield about(
             s,
             cause="op_kernel_fault",
@@ -103,7 +104,11 @@ def _shifts(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
     """The loss steps up together with the held-out loss on a fixed batch: not the data, but no number says
     where."""
     for s in symptoms.of("loss_shift"):
-        held_out = symptoms.near("eval_jump", s.onset, before=2, after=16)
+        held_out = [
+            h
+            for h in symptoms.near("eval_jump", s.onset, before=2, after=16)
+            if h.value > HELD_OUT_SHARE * s.value
+        ]
         if not held_out or any(symptoms.near(name, s.onset, before=24, after=8) for name in MOVERS):
             continue
         yield about(

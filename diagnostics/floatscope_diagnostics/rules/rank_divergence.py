@@ -20,6 +20,7 @@ Source
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from floatscope_diagnostics.rule import (
     Evidence,
@@ -47,7 +48,8 @@ REMEDY = Remedy(
 
 
 def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding]:
-    """One finding when shared weights part."""
+    """One finding when shared weights part, one when a rank's gradient leaves the others."""
+    yield from _outliers(symptoms)
     for s in symptoms.of("weights_part"):
         yield about(
             s,
@@ -63,6 +65,29 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             remedy=REMEDY,
             decisive_test="Hash all parameters on every rank after this step: the hashes differ.",
         )
+
+
+def _outliers(symptoms: Symptoms) -> Iterator[Finding]:
+    for s in symptoms.of("rank_outlier"):
+        rank = int(s.extra.get("rank", 0))
+        found = about(
+            s,
+            cause="rank_divergence",
+            symptom="rank_split",
+            severity="warning",
+            confidence=0.7,
+            order="backward",
+            summary=f"The gradient of rank {rank} is {2**s.peak:,.3g} times out of line with the "
+            "other ranks since step "
+            f"{s.onset:,}.",
+            evidence=[
+                Evidence("log2 spread of local_grad_norm above its level", s.peak_step, s.peak, "below 2")
+            ],
+            remedy=REMEDY,
+            decisive_test="Give this rank's batch to another rank: if the gradient stays with "
+            "the rank it is the card.",
+        )
+        yield replace(found, rank=rank)
 
 
 RULE = Rule(

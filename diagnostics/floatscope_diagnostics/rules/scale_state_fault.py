@@ -88,8 +88,9 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
         yield _finding(
             s, kind, 0.95, what, "critical" if s.extra.get("spread", 0) > 0.5 else "warning", symptoms
         )
-    if run.world_size == 1:
-        for s in symptoms.of("scale_low"):
+    alone = run.world_size == 1 or run.recipe.get("reduce_amax") is False
+    for s in symptoms.of("scale_low"):
+        if alone or s.rank < 0:  # below 0: judged with the amaxes of all ranks
             kind = "recompute" if _half(s) else None if _moved(s) else "frozen"
             sure = 0.55 if _unscaled_gradients(s, symptoms) else 0.9
             yield _finding(s, kind, sure, "is lower than its amaxes explain", "warning", symptoms)

@@ -38,6 +38,7 @@ from floatscope_diagnostics.rule import (
 
 CHRONIC_ROWS = 3
 LEAP_LOG2 = 3.0
+MASS_PCT = 8.0  # so much of a tensor clips, and NaN behind it in the same step: the cast does not saturate
 SPIKE_CONFIDENCE = 0.3  # kept as the lesser hypothesis beside a poisoned history
 REMEDY = Remedy(
     "Let the scale follow the tensor: current or block scaling for this layer, or a margin of 1 "
@@ -65,11 +66,11 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
         ]
         if _wrong_scale(clip, symptoms) or _optimizer_first(clip, symptoms):
             continue
-        if not jumps and clip.rows < CHRONIC_ROWS:
+        nan = [n for n in symptoms.near("nonfinite_forward", clip.onset, after=1) if n.rank == clip.rank]
+        if not jumps and clip.rows < CHRONIC_ROWS and not (nan and clip.peak > MASS_PCT):
             continue
         if all(t.endswith("/weight") for t in clip.first) and any(j.value > LEAP_LOG2 for j in jumps):
             continue  # no update moves a weight that far: see corrupted weight
-        nan = [n for n in symptoms.near("nonfinite_forward", clip.onset, after=1) if n.rank == clip.rank]
         tensors = tuple(t for j in jumps for t in shared(clip, j) if t in clip.first) or clip.first
         sat = 2.0 ** clip.extra.get("sat_log2", 0.0)
         yield about(
@@ -77,7 +78,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             cause="stale_scale_saturation",
             symptom="nonfinite" if nan else "overflow",
             severity="critical" if nan or clip.rows >= CHRONIC_ROWS else "warning",
-            confidence=_confidence(clip, jumps, symptoms),
+            confidence=0.9 if nan and clip.peak > MASS_PCT else _confidence(clip, jumps, symptoms),
             tensors=tensors,
             lasting=True if nan else None,
             order="backward" if tensors and tensors[0].endswith(("grad_output", "grad_input")) else "forward",

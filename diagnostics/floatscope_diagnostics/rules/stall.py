@@ -7,7 +7,8 @@ Why it matters
     time in which any kernel ran.
 How it decides
     Step time stays above 1.7 times its level for three steps. The data loader's wait and the card's throttle
-    reasons tell where the time goes; without either it is only a note, since machines are shared.
+    reasons tell where the time goes; without either it is only a note, since machines are shared, unless
+    steps take 3.5 times as long for 24 steps. One wait for data of 10 seconds and 20 steps counts as well.
 What to do
     Data: faster loader or more workers. Card: cooling, power cap, clocks, ECC; drain the node.
 Source
@@ -32,6 +33,8 @@ from floatscope_diagnostics.rule import (
 
 DATA_SHARE = 0.5  # of the step time
 NOTE_ROWS = 16
+LASTING_ROWS = 24  # a shared machine is slow for a while, and by less
+LASTING_TIMES = 3.5
 REMEDY = Remedy(
     "If data_time_s is high, speed up the loader; if the card throttles, check cooling, power "
     "cap and clocks, and drain the node.",
@@ -47,7 +50,9 @@ REMEDY = Remedy(
 def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding]:
     """One finding per stretch of slow steps."""
     watched = any(name.startswith("gpu_") for name in run.scalars)
+    yield from _waits(symptoms)
     for s in symptoms.of("slow_steps"):
+        lasting = False
         data = s.extra.get("data_time_s", 0.0)
         throttle = s.extra.get("gpu_throttle", 0.0)
         if data > DATA_SHARE * s.value:
@@ -56,14 +61,15 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             kind, where = "throttle", "the card throttles"
         else:
             kind, where = "slow_rank", "the cause is not in the log"
-            if not watched or s.rows < NOTE_ROWS:
+            lasting = s.rows >= LASTING_ROWS and s.value > LASTING_TIMES * (s.expected or s.value)
+            if not lasting and (not watched or s.rows < NOTE_ROWS):
                 continue  # a busy machine; nothing to act on
         yield about(
             s,
             cause="stall",
             kind=kind,
             symptom="stall",
-            severity="warning" if kind != "slow_rank" else "info",
+            severity="warning" if kind != "slow_rank" or lasting else "info",
             confidence=0.9 if kind != "slow_rank" else 0.7,
             summary=f"Steps take {s.value / (s.expected or s.value):.1f} times as long since "
             f"step {s.onset:,}: {where}.",
@@ -74,6 +80,23 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             ],
             remedy=REMEDY,
             decisive_test="Run ten steps on another card with the same data: the same time means the loader.",
+        )
+
+
+def _waits(symptoms: Symptoms) -> Iterator[Finding]:
+    for s in symptoms.of("loader_wait"):
+        yield about(
+            s,
+            cause="stall",
+            kind="data_loader",
+            symptom="stall",
+            severity="warning",
+            confidence=0.9,
+            summary=f"Step {s.onset:,} waited {s.peak:,.0f} s for its batch; a step takes "
+            f"{s.expected or 0:.3g} s.",
+            evidence=[Evidence("data_time_s", s.peak_step, s.peak, "small")],
+            remedy=REMEDY,
+            decisive_test="Iterate the data loader alone over the same batches: it waits again.",
         )
 
 
