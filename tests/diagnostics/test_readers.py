@@ -139,6 +139,13 @@ def test_csv_without_a_step_column_counts_rows(tmp_path: Path) -> None:
     assert "no step column: the row number is used" in source.notes
 
 
+def test_an_endless_csv_field_costs_one_line(tmp_path: Path) -> None:
+    lines = ["step,loss,text"] + [f"{s},2.0,{'x' * (200_000 if s == 7 else 1)}" for s in range(20)]
+    source = one(write(tmp_path / "a.csv", "\n".join(lines))).verdict.source
+    assert (source.steps, source.skipped_lines) == (19, 1)
+    assert source.notes[0] == "line 9 passed over: a field of over 131,072 characters"
+
+
 def test_hugging_face_trainer_state(tmp_path: Path) -> None:
     history: list[dict[str, Any]] = []
     for step in range(10, 310, 10):

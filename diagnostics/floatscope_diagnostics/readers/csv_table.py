@@ -30,7 +30,7 @@ def looks_like(head: bytes) -> bool:
     delimiter = _delimiter(lines[0])
     if delimiter is None:
         return False
-    mapping = guess(next(csv.reader([lines[0]], delimiter=delimiter)))
+    mapping = guess(_fields(lines[0], delimiter) or [])
     return bool({"step", "loss", "eval_loss", "grad_norm"} & set(mapping.values()))
 
 
@@ -45,11 +45,21 @@ def _delimiter(line: str) -> str | None:
     return best if line.count(best) else None
 
 
+def _fields(text: str, delimiter: str) -> list[str] | None:
+    """The fields of one line; None where one is longer than the csv module takes."""
+    try:
+        return next(csv.reader([text], delimiter=delimiter), [])
+    except csv.Error:
+        return None
+
+
 def _batches(opened: Opened, tally: Tally) -> Iterator[tuple[int, Batch]]:
     rows = _rows(opened)
     line, text = next(rows, (0, ""))
     delimiter = _delimiter(text) or ","
-    header = next(csv.reader([text], delimiter=delimiter), [])
+    header = _fields(text, delimiter)
+    if header is None:
+        raise UnreadableLog(f"has a header with a field of over {csv.field_size_limit():,} characters")
     if len(header) > MAX_COLUMNS:
         raise UnreadableLog(f"has {len(header):,} columns; at most {MAX_COLUMNS:,} are read")
     names = [h.strip().lstrip("\ufeff") for h in header]
@@ -63,7 +73,10 @@ def _batches(opened: Opened, tally: Tally) -> Iterator[tuple[int, Batch]]:
     batcher = Batcher(tally)
     count = 0
     for line, text in rows:
-        fields = next(csv.reader([text], delimiter=delimiter), [])
+        fields = _fields(text, delimiter)
+        if fields is None:
+            tally.skip(line, f"a field of over {csv.field_size_limit():,} characters")
+            continue
         if len(fields) != len(names):
             if any(f.strip() for f in fields):
                 tally.skip(line, f"{len(fields)} fields, the header has {len(names)}")
