@@ -27,15 +27,21 @@ SIGNALS = (
     "nonfinite_weight_grad",
     "loss_nonfinite",
 )
+GRADIENTS = ("nonfinite_grad", "nonfinite_weight_grad")  # a dynamic loss scale overflows now and then
 
 
 def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding]:
     """One finding at the first non-finite value of the run."""
     yield from _gradient_norm(symptoms, run)
-    first = symptoms.earliest(SIGNALS)
+    found = [
+        s
+        for s in symptoms.of(*SIGNALS)
+        if s.signal not in GRADIENTS or not symptoms.near("loss_scale_cut", s.onset, after=1)
+    ]
+    first = min(found, key=lambda s: s.onset, default=None)
     if first is None or first.detected is None:
         return
-    here = [s for s in symptoms.of(*SIGNALS) if s.onset == first.onset and s.rank == first.rank]
+    here = [s for s in found if s.onset == first.onset and s.rank == first.rank]
     order = {name: k for k, name in enumerate(SIGNALS)}
     lead = min(here, key=lambda s: order[s.signal])
     where = f" in {lead.tensor}" if lead.tensor else " in the loss"
@@ -49,7 +55,8 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
         last=None,
         rank=first.rank,
         segment=first.segment,
-        tensors=lead.tensors,
+        tensors=lead.first,
+        affected=len(lead.tensors),
         order="backward" if lead.signal == "nonfinite_grad" else "forward",
         summary=f"NaN or Inf appears{where} at step {first.onset:,}; no rule explains where it comes from.",
         evidence=tuple(Evidence(s.signal, s.onset, s.value, "finite", s.tensor) for s in here),

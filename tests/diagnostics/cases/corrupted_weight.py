@@ -22,6 +22,18 @@ def rate_step(step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
 
 
 FLIP = Run(before=bit_flip)
+
+
+def heavy_flip(step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
+    """The same in a weight that matters: the loss leaps in the same step."""
+    bit_flip(step, tensors, scalars)
+    if step >= FAULT:
+        scalars["loss"] += 1.8
+
+
+HEAVY = Run(before=bit_flip, after=heavy_flip)
+
+
 CASES = [
     Case(
         "one element leaps to 1e30",
@@ -30,4 +42,10 @@ CASES = [
         (Want("undetermined", (FAULT, FAULT), None, WEIGHT),),
     ),
     Case("weights that grow", Run(before=rate_step).info(), Run(before=rate_step).rows()),
+    Case(
+        "and the loss leaps with it",
+        HEAVY.info(),
+        HEAVY.rows(),
+        (Want("undetermined", (FAULT, FAULT), None, WEIGHT),),
+    ),
 ]

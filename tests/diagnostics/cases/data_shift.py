@@ -17,8 +17,25 @@ def slow_fall(step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
     scalars["loss"] -= 0.004 * (step - 100)
 
 
+def other_tokens(step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
+    """A new vocabulary: the loss leaps in one step, updates and held-out loss follow as the model learns
+    it."""
+    if step % 10 == 9:
+        scalars["eval_loss"] = 2.6 + (0.0 if step < FAULT else min(0.04 * (step - FAULT), 2.0))
+    if step >= FAULT:
+        scalars["loss"] += 1.5 + 3.0 * 0.93 ** (step - FAULT)
+        scalars["grad_norm"] *= 5.0
+    if step > FAULT:
+        scalars["update_norm"] *= 2.6
+
+
+TOKENS = Run(after=other_tokens, steps=80)
+
+
 CASES = [
     Case("the loss steps up and the held-out loss does not", Run(after=other_labels).info(),
          Run(after=other_labels).rows(), (Want("data_shift", (FAULT, FAULT + 1)),)),
     Case("a loss that falls", Run(after=slow_fall, steps=120).info(), Run(after=slow_fall, steps=120).rows()),
+    Case("the loss leaps and everything else follows", TOKENS.info(), TOKENS.rows(),
+         (Want("data_shift", (FAULT, FAULT)),)),
 ]  # fmt: skip

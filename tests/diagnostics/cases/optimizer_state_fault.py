@@ -34,10 +34,22 @@ def decay(step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
 
 LONG = Run(after=second_moment_lost)
 
+
+def warm_up(step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
+    """Adam's updates do not follow the rate through a warm-up."""
+    scalars["lr"] *= min((step + 1) / 40.0, 1.0)
+    for stats in all_of(tensors, "/weight"):
+        stats["update_ratio"] *= 1.0 + step / 200.0
+
+
+WARM = Run(after=warm_up, first_step=0, steps=90)
+
+
 CASES = [
     Case("updates 60 times too long", LONG.info(), LONG.rows(),
          (Want("optimizer_state_fault", (FAULT, FAULT)),)),
     Case("updates 16 times too short", Run(after=epsilon).info(), Run(after=epsilon).rows(),
          (Want("optimizer_state_fault", (FAULT, FAULT)),)),
     Case("a decaying rate", Run(after=decay, steps=120).info(), Run(after=decay, steps=120).rows()),
+    Case("warm-up", WARM.info(), WARM.rows()),
 ]  # fmt: skip

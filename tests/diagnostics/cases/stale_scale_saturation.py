@@ -42,6 +42,26 @@ HEALTHY = Run(before=wobble, steps=120)
 CURRENT = Run(before=sixteen_times, recipe="fp8_current_scaling")
 
 WANT = (Want("stale_scale_saturation", (FAULT, FAULT), None, TARGET),)
+
+
+def nan_in_itself(step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
+    """Clipping behind a NaN further back in the same step, and in the tensor itself."""
+    nan_behind(step, tensors, scalars)
+    if step >= FAULT:
+        tensors[TARGET]["nan_count"] = 5.0
+
+
+def few_elements(step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
+    """most_recent: now and then a few outliers pass four times the old maximum."""
+    if step >= FAULT and step % 9 < 2:
+        tensors[TARGET]["rms"] = 1.0
+        tensors[TARGET]["amax"] *= 4.5 if step % 9 == 1 else 1.0
+
+
+ITSELF = Run(before=sixteen_times, after=nan_in_itself)
+FEW = Run(before=few_elements, algo="most_recent", history=1, steps=120)
+
+
 CASES = [
     Case("amax x16 in one step, the scale follows", JUMP.info(), JUMP.rows(), WANT),
     Case("the same with most_recent", RECENT.info(), RECENT.rows(), WANT),
@@ -50,4 +70,6 @@ CASES = [
     Case("five bits of margin take it", MARGIN.info(), MARGIN.rows()),
     Case("a healthy run clips a little on many steps", HEALTHY.info(), HEALTHY.rows()),
     Case("current scaling has no stale scale", CURRENT.info(), CURRENT.rows()[:32]),
+    Case("the clipping tensor itself holds NaN", ITSELF.info(), ITSELF.rows(), WANT),
+    Case("a few outliers clip under most_recent", FEW.info(), FEW.rows()),
 ]

@@ -18,6 +18,22 @@ def busy_machine(step: int, tensors: Tensors, scalars: dict[str, float]) -> None
         scalars["step_time_s"] *= 2.0
 
 
+def five_times(step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
+    if step >= FAULT:
+        scalars["step_time_s"] *= 5.0
+
+
+def one_wait(step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
+    scalars["data_time_s"] = 0.004
+    if step == FAULT:
+        scalars["data_time_s"], scalars["step_time_s"] = 120.0, 120.5
+
+
+def checkpoints(step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
+    if step % 20 == 0:
+        scalars["step_time_s"] *= 3.4
+
+
 CASES = [
     Case(
         "the card throttles",
@@ -28,4 +44,17 @@ CASES = [
     Case(
         "a shared machine is slow for a while", Run(after=busy_machine).info(), Run(after=busy_machine).rows()
     ),
+    Case(
+        "five times as long for good",
+        Run(after=five_times).info(),
+        Run(after=five_times).rows(),
+        (Want("stall", (FAULT, FAULT), "slow_rank"),),
+    ),
+    Case(
+        "the loader waits two minutes once",
+        Run(after=one_wait).info(),
+        Run(after=one_wait).rows(),
+        (Want("stall", (FAULT, FAULT), "data_loader"),),
+    ),
+    Case("checkpoints", Run(after=checkpoints).info(), Run(after=checkpoints).rows()),
 ]
