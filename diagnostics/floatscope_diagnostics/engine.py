@@ -74,8 +74,12 @@ class Engine:
 
     def update_run(self, run: RunInfo) -> None:
         """Merges a later description: more tensors, another recipe, status or reason."""
+        before = self.run.recipe
         self.run = self.run.merged(run)
         self.columns.update_run(self.run)
+        if dict(before) != dict(self.run.recipe):
+            for rank in sorted(self._streams):
+                self._streams[rank].recipe_changed()
 
     def finish(self, status: str | None = None, reason: str | None = None) -> None:
         """The run ended (or was marked so); later steps are still accepted."""

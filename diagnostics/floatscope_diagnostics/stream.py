@@ -77,11 +77,17 @@ class RankStream:
             d = stat_at.get(t)
             if d is not None and frame is not None:
                 self._tensors(step, scalars, frame, d)
-            self.board.add(self.rank, step, self.segment, frame, d, scalars, self.columns)
+            if self.columns.run.ranks != 1:
+                self.board.add(self.rank, step, self.segment, frame, d, scalars, self.columns)
             if self.first_step is None or step < self.first_step:
                 self.first_step = step
             self.last_step = step
             self.steps += 1
+
+    def recipe_changed(self) -> None:
+        """Another recipe from here on: what the scales should be must be learned anew."""
+        self.scales.seam()
+        self.changes.seam()
 
     def symptoms(self) -> list[Symptom]:
         return [

@@ -128,7 +128,8 @@ class TensorChanges:
             alarm[UNCHANGED] = unusual[UNCHANGED] & (away[UNCHANGED] > UNCHANGED_RISE_PCT)
         alarm &= ~excluded
         self._count(alarm, row.step)
-        self._emit_jumps(row, x, away, alarm, limits, warming=warming)
+        broken = bool((excluded & ~row.columns.backward).any())
+        self._emit_jumps(row, x, away, alarm, limits, warming=warming, broken=broken)
         self._emit_flushed(row, x, away, alarm, limits)
         self._emit_precision(row, away, alarm, limits)
         self._emit_updates(row, away, alarm)
@@ -178,6 +179,7 @@ class TensorChanges:
         limits: dict[Any, Float64],
         *,
         warming: bool,
+        broken: bool,
     ) -> None:
         fresh = alarm[AMAX] & (self.rows[AMAX] <= RELEASE_ROWS)
         self._hit(row, "amax_jump", AMAX, fresh, away[AMAX], extra={"warming": 1.0} if warming else None)
@@ -192,7 +194,8 @@ class TensorChanges:
             strong = (
                 row.columns.scaled & (over > limits[CLIP_LOG2]) & (self.tracker.count[AMAX] >= READY_ROWS)
             )
-            strong &= np.isnan(x[OVERFLOW]) | (x[OVERFLOW] > limits[CLIP_PCT_WITH_SAT])
+            if not broken:  # a cast that does not saturate makes NaN of a single element
+                strong &= np.isnan(x[OVERFLOW]) | (x[OVERFLOW] > limits[CLIP_PCT_WITH_SAT])
             much = alarm[OVERFLOW] & (x[OVERFLOW] > limits[CLIP_PCT_AT_ONCE])
             much &= self.tracker.count[OVERFLOW] >= READY_ROWS
         lasting = self.rows[OVERFLOW] >= PERSIST_ROWS
