@@ -47,7 +47,7 @@ CONSEQUENCES: dict[str, frozenset[str]] = {
     "lr_divergence": _ALL,
     "optimizer_state_fault": _ALL | {"lr_divergence"},
     "master_weight_desync": _ALL | {"lr_divergence"},
-    "loss_scale_collapse": _FLUSHED,
+    "loss_scale_collapse": _FLUSHED - {"activation_overflow"},
     "dead_logits": _FLUSHED,
     "overfitting": frozenset({"undetermined", "data_shift"}),
     "plateau": frozenset({"update_stagnation", "optimizer_state_fault", "undetermined"}),

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from floatscope_diagnostics.detectors.level import Level
-from floatscope_diagnostics.detectors.row import ScalarRow
+from floatscope_diagnostics.detectors.row import ScalarRow, skipped_by_scaler
 
 READY_ROWS = 12
 LOSS_JUMP_SIGMA = 7.0  # SCIENCE 3.3: z > 8 never on 540 clean steps, z > 5 three times
@@ -181,7 +181,7 @@ class RunChanges:
             level.update(value)
 
     def _zero_grads(self, row: ScalarRow, share: float | None) -> None:
-        if share is None or not math.isfinite(share):
+        if share is None or not math.isfinite(share) or skipped_by_scaler(row.scalars):
             return
         away = self.zero_grad.away(share)
         if self.zero_grad.count >= READY_ROWS and away > max(ZERO_GRAD_RISE_PCT, 6 * self.zero_grad.sigma()):

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from floatscope_diagnostics.detectors.level import Level
-from floatscope_diagnostics.detectors.row import ScalarRow
+from floatscope_diagnostics.detectors.row import ScalarRow, skipped_by_scaler
 
 FAST_ROWS = 6
 READY_ROWS = 16
@@ -137,7 +137,7 @@ class RunTrends:
             _hit(row, "loss_scale_falls", self.falls, onset=self.falls_since, gap_rows=1024, extra=extra)
 
     def _zero_grads(self, row: ScalarRow, share: float | None) -> None:
-        if share is None or not math.isfinite(share):
+        if share is None or not math.isfinite(share) or skipped_by_scaler(row.scalars):
             return
         self.zero_fast = (
             share if self.zero_fast is None else self.zero_fast + (share - self.zero_fast) / FAST_ROWS

@@ -25,9 +25,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from floatscope_diagnostics.columns import ROLE_CODES, Columns
-from floatscope_diagnostics.detectors.row import StatRow
+from floatscope_diagnostics.detectors.row import StatRow, skipped_by_scaler
 from floatscope_diagnostics.frame import (
     AMAX,
+    GRAD,
     HEADROOM,
     OVERFLOW,
     SIGNAL_COUNT,
@@ -107,6 +108,9 @@ class TensorChanges:
         """
         self.resize(len(row.columns))
         x = row.frame.signals[row.d]
+        if skipped_by_scaler(row.scalars):
+            x = x.copy()
+            x[[UPDATE, GRAD, UNCHANGED]] = np.nan  # nothing was updated
         away = x - self.tracker.center
         if self._version != row.columns.version:
             self._version, self._limits = row.columns.version, _class_limits(row.columns)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from floatscope_diagnostics.episodes import Symptom
 from floatscope_diagnostics.rule import (
     Evidence,
     Finding,
@@ -28,9 +29,11 @@ from floatscope_diagnostics.rule import (
     Symptoms,
     Window,
     about,
+    shared,
 )
 
 BEFORE_ROWS = 3
+GROWTH_ROWS = 64
 REMEDY = Remedy(
     "Run this layer in BF16 or FP32, or clamp its output below the format's maximum. Lowering "
     "the loss scale does not help.",
@@ -51,7 +54,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             for n in symptoms.near("nonfinite_forward", s.onset, after=64)
             if n.onset <= s.last + BEFORE_ROWS
         ]
-        onset = min(s.onset, nan[0].onset) if nan else s.onset
+        onset = min([s.onset, *(n.onset for n in nan[:1]), *(g.onset for g in _growth(s, symptoms))])
         yield about(
             s,
             cause="activation_overflow",
@@ -72,6 +75,14 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             decisive_test="Compute this one output in FP32 on the same batch: a value above "
             "65,504 proves it.",
         )
+
+
+def _growth(s: Symptom, symptoms: Symptoms) -> list[Symptom]:
+    """The same tensor's way up to the limit, if it was quick."""
+    near = [
+        g for name in ("amax_jump", "amax_trend") for g in symptoms.near(name, s.onset, before=GROWTH_ROWS)
+    ]
+    return [g for g in near if s.onset <= g.last + BEFORE_ROWS and shared(s, g)]
 
 
 RULE = Rule(

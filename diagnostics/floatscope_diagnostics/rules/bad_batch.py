@@ -7,7 +7,7 @@ Why it matters
     another fault.
 How it decides
     The loss jumps far above its level for one to a few steps and returns, while no precision signal, no
-    update and no learning rate moved before it.
+    update and no learning rate moved before it. A spike that sound data can make is a note, no alarm.
 What to do
     Look at the batch, filter it, keep gradient clipping on.
 Source
@@ -32,6 +32,7 @@ from floatscope_diagnostics.rule import (
 
 SPIKE_ROWS = 4
 BEFORE_STEPS = 4
+HARD_NATS, HARD_SHARE = 3.0, 1.5  # sound batches reach 2.6 nats and 1.15 of the level, garbled ones 4 and 2.4
 MOVERS = ("lr_jump", "norm_jump", "update_jump", "weights_jump", "clipping", "scale_high", "scale_reset",
           "scale_nonfinite",
           "sqnr_drop_all", "no_labels")  # fmt: skip
@@ -60,7 +61,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             s,
             cause="bad_batch",
             symptom="spike_recovered",
-            severity="warning",
+            severity="warning" if s.peak > max_ordinary(s.expected) else "info",
             confidence=0.85 if grads else 0.75,
             summary=f"A loss spike of +{s.peak:.2f} nats at step {s.onset:,}, gone by step "
             f"{s.last + 1:,}: the batch, not the "
@@ -81,6 +82,11 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             decisive_test="Replay this batch from the checkpoint before it, in BF16: the same "
             "loss proves the data.",
         )
+
+
+def max_ordinary(level: float | None) -> float:
+    """Nats by which a hard but sound batch may pass the level: garbled ones pass it by far more."""
+    return min(HARD_NATS, HARD_SHARE * level) if level is not None and level > 0 else HARD_NATS
 
 
 RULE = Rule("FS411", "bad_batch", ("bad_batch",), (Need("loss"),), check)

@@ -18,8 +18,16 @@ def hard(step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
         scalars["grad_norm"] *= 6.0
 
 
+def very_hard(step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
+    """Sound data can be this hard."""
+    if step == FAULT:
+        scalars["loss"] += 2.4
+        scalars["grad_norm"] *= 9.0
+
+
 CASES = [
     Case("two garbled batches", Run(after=garbled).info(), Run(after=garbled).rows(),
          (Want("bad_batch", (FAULT, FAULT)),)),
     Case("one hard batch, clipped", Run(after=hard).info(), Run(after=hard).rows()),
+    Case("one very hard batch is a note", Run(after=very_hard).info(), Run(after=very_hard).rows()),
 ]  # fmt: skip
