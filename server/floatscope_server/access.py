@@ -114,7 +114,10 @@ def open_access(database: Database, *, environment_token: str | None, port: int)
 def is_same_origin(*, origin: str | None, fetch_site: str | None, host: str, public_url: str) -> bool:
     """Whether a browser says that a request comes from a page of this server."""
     if origin is not None:
-        parts = urlsplit(origin)
+        try:
+            parts = urlsplit(origin)
+        except ValueError:  # no browser sends this
+            return False
         return parts.netloc != "" and parts.netloc in (host, urlsplit(public_url).netloc)
     return fetch_site in ("same-origin", "none")
 

@@ -11,7 +11,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from floatscope_dashboards.pages import CONTENT_SECURITY_POLICY
-from floatscope_server.access import Access, is_same_origin
+from floatscope_server.access import Access, is_same_origin, local_path
 from floatscope_server.answers import ProblemAnswer
 from floatscope_server.body import drain
 from floatscope_server.errors import Problem
@@ -98,7 +98,7 @@ class Gate:
 
     def _sign_in(self, scope: Scope, token: str) -> Response:
         session = self._access.session(token)
-        target = _address(scope, without_token=True)
+        target = local_path(_address(scope, without_token=True))
         if session is None:
             return RedirectResponse("/login?" + urlencode({"next": target, "failed": "1"}), status_code=303)
         answer = RedirectResponse(target, status_code=303)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -117,6 +118,15 @@ def test_sparse_rows_cannot_ask_for_more_memory_than_the_protocol_allows() -> No
     ]
     with pytest.raises(TooLarge):
         json_rows.batch_from_rows(rows)
+
+
+def test_a_body_of_countless_values_is_refused_before_it_is_built() -> None:
+    body = b'{"steps":[' + b"[]," * 3_000_000 + b"1]}"
+    tracemalloc.start()
+    with pytest.raises(TooLarge):
+        wire_json.decode(body, rank=0)
+    assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    tracemalloc.stop()
 
 
 def test_text_under_an_unknown_key_is_passed_over_and_null_is_missing() -> None:

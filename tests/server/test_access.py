@@ -61,6 +61,8 @@ def test_the_address_with_a_token_sets_the_cookie_and_hides_the_token(client: Cl
     for part in ("HttpOnly", "SameSite=lax", "Path=/"):
         assert part in cookie
     assert TOKEN not in cookie
+    away = Client(client.port, None).get(f"//evil.example/?token={TOKEN}")
+    assert (away.status, away.headers["location"]) == (303, "/")
     wrong = Client(client.port, None).get("/?token=wrong")
     assert (wrong.status, wrong.headers["location"]) == (303, "/login?next=%2F&failed=1")
 
@@ -163,6 +165,7 @@ def test_same_origin() -> None:
     assert asked("https://out.example")
     assert not asked("https://out.example.evil")
     assert not asked("null")
+    assert not asked("http://[")
     assert not asked(None)
     assert asked(None, "same-origin")
 

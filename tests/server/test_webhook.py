@@ -28,6 +28,12 @@ PRIVATE = [
     "http://[fd00::1]/x",
     "http://[::ffff:127.0.0.1]/x",
     "http://224.0.0.1/x",
+    "http://[fec0::1]/x",
+    "http://[64:ff9b::a9fe:a9fe]/x",
+    "http://[64:ff9b:1::7f00:1]/x",
+    "http://[2002:7f00:1::]/x",
+    "http://[::127.0.0.1]/x",
+    "http://[::ffff:0:127.0.0.1]/x",
     "http://0x7f000001/x",
     "http://2130706433/x",
     "http://127.1/x",
@@ -45,6 +51,8 @@ WRONG = [
     "https://exa mple.org/",
     "https://example.org/\r\nHost: evil",
     "https://ex\u00e4mple.org/",
+    "https://a..b/x",
+    "https://" + "a" * 64 + ".example/x",
     "https://example.org/" + "x" * 3000,
 ]
 

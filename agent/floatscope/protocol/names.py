@@ -42,6 +42,7 @@ MAX_SCALARS = 4096
 MAX_STATS = 256
 MAX_BODY_BYTES = 32 * 2**20
 MAX_UNPACKED_BYTES = 256 * 2**20
+MAX_JSON_VALUES = 2_000_000  # 64 steps of 3,000 tensors with 10 statistics; parsing them takes about a second
 MAX_STEP = 2**53 - 1  # a step survives a trip through a JSON reader that knows only doubles
 HIST_BINS = 64  # exponents -40 to 23, clamped at the ends
 

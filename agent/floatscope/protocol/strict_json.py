@@ -10,7 +10,7 @@ import json
 import math
 from typing import Any
 
-from floatscope.protocol.errors import ProtocolError
+from floatscope.protocol.errors import ProtocolError, TooLarge
 
 _NON_FINITE = {
     "nan": math.nan, "+nan": math.nan, "-nan": math.nan,
@@ -38,6 +38,18 @@ def dumps(value: Any) -> str:
     Raises TypeError for what JSON cannot hold.
     """
     return json.dumps(plain(value), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def refuse_too_many(text: bytes, *, most: int, field: str = "body") -> None:
+    """Raises TooLarge if a JSON text holds more than ``most`` values, before any of them is built.
+
+    Every value but the first of its list or object stands behind a comma, so commas and opening brackets
+    bound the number from above; commas inside strings count too.
+    """
+    values = 1 + text.count(b",") + text.count(b"[") + text.count(b"{")
+    if values > most:
+        expected = f"at most {most:,} values of JSON; send fewer steps, or safetensors"
+        raise TooLarge(field, expected, f"about {values:,}")
 
 
 def loads(text: str | bytes, *, field: str = "body") -> Any:

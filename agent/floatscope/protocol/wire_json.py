@@ -9,8 +9,8 @@ from typing import Any
 from floatscope.protocol.batch import Batch, lost_batch
 from floatscope.protocol.errors import ProtocolError
 from floatscope.protocol.json_rows import batch_from_rows, rows_from_batch
-from floatscope.protocol.names import MAX_STEP
-from floatscope.protocol.strict_json import dumps, loads, whole
+from floatscope.protocol.names import MAX_JSON_VALUES, MAX_STEP
+from floatscope.protocol.strict_json import dumps, loads, refuse_too_many, whole
 
 CONTENT_TYPE = "application/json"
 MAX_SEGMENT = 2**31 - 1
@@ -28,6 +28,7 @@ def encode(batch: Batch, *, rank: int = 0) -> bytes:
 
 def decode(body: bytes, *, rank: int) -> Batch:
     """The batch of a body. Raises ProtocolError naming what is wrong where."""
+    refuse_too_many(body, most=MAX_JSON_VALUES)
     value = loads(body)
     if not isinstance(value, Mapping):
         raise ProtocolError("body", 'an object {"steps": [...]}', value)

@@ -26,6 +26,7 @@ from floatscope.protocol.errors import NeedTensors, ProtocolError, TooLarge
 from floatscope.protocol.json_rows import RESERVED
 from floatscope.protocol.names import (
     HIST_BINS,
+    MAX_JSON_VALUES,
     MAX_SCALARS,
     MAX_STATS,
     MAX_STEP,
@@ -34,7 +35,7 @@ from floatscope.protocol.names import (
     check_name,
 )
 from floatscope.protocol.runinfo import TensorTable, tensor_table
-from floatscope.protocol.strict_json import loads, whole
+from floatscope.protocol.strict_json import loads, refuse_too_many, whole
 from floatscope.protocol.wire_json import MAX_SEGMENT
 
 CONTENT_TYPE = "application/vnd.floatscope.batch+safetensors"
@@ -199,7 +200,9 @@ def _metadata(body: bytes) -> dict[str, str]:
     length = int.from_bytes(
         body[:8], "little"
     )  # deserialize has checked that the header lies inside the body
-    header = loads(body[8 : 8 + length], field="header")
+    text = body[8 : 8 + length]
+    refuse_too_many(text, most=MAX_JSON_VALUES, field="header")
+    header = loads(text, field="header")
     metadata = header.get("__metadata__") or {}
     if metadata.get("schema") != SCHEMA:
         raise ProtocolError("__metadata__.schema", SCHEMA, metadata.get("schema"))

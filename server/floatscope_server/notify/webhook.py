@@ -23,6 +23,11 @@ MAX_ANSWER_BYTES = 2048
 MAX_URL_CHARS = 2048
 MAX_RETRY_AFTER_S = 3600.0
 OK_STATUS = range(200, 300)
+TRANSLATED = tuple(
+    ipaddress.IPv6Network(network)
+    for network in ("::/96", "::ffff:0:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32")
+)
+"""IPv6 ranges in which an IPv4 address hides, maybe private (RFC 4291, 2765, 6052, 8215, 3056, 4380)."""
 
 
 class WebhookRefused(ValueError):
@@ -56,7 +61,10 @@ def check(url: str, *, allow_private: bool) -> Target:
     parts = _parts(url)
     host = parts.hostname or ""
     port = parts.port or (443 if parts.scheme == "https" else 80)
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except UnicodeError as error:  # a label that is empty or longer than 63 characters
+        raise WebhookRefused("the webhook's host is not a name that can be looked up") from error
     addresses = [str(item[4][0]) for item in found]
     if not allow_private:
         for address in addresses:
@@ -111,8 +119,10 @@ def _parts(url: str) -> SplitResult:
 
 def _is_public(address: str) -> bool:
     ip = ipaddress.ip_address(address.partition("%")[0])
-    mapped = ip.ipv4_mapped if isinstance(ip, ipaddress.IPv6Address) else None
-    ip = mapped or ip
+    if isinstance(ip, ipaddress.IPv6Address):
+        if ip.is_site_local or any(ip in network for network in TRANSLATED):
+            return False
+        ip = ip.ipv4_mapped or ip
     return ip.is_global and not ip.is_multicast
 
 

@@ -163,6 +163,8 @@ def _unix(moment: datetime, *, field: str) -> float:
     """Unix seconds; a time without a zone counts as UTC."""
     aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)
     try:
-        return aware.timestamp()
+        unix = aware.timestamp()
+        datetime.fromtimestamp(unix, timezone.utc)  # an offset can carry a time beyond the years there are
     except (OverflowError, ValueError) as error:
         raise Refused(field, "a time between the years 1970 and 9999", moment.isoformat()) from error
+    return unix
