@@ -29,6 +29,13 @@ def other_tokens(step: int, tensors: Tensors, scalars: dict[str, float]) -> None
         scalars["update_norm"] *= 2.6
 
 
+def hard_batches(step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
+    """Three hard batches within six steps, without a held-out loss; in between the loss is as before."""
+    if step in (FAULT, FAULT + 3, FAULT + 5):
+        scalars["loss"] += 2.0
+
+
+HARD = Run(after=hard_batches)
 TOKENS = Run(after=other_tokens, steps=80)
 
 
@@ -38,4 +45,5 @@ CASES = [
     Case("a loss that falls", Run(after=slow_fall, steps=120).info(), Run(after=slow_fall, steps=120).rows()),
     Case("the loss leaps and everything else follows", TOKENS.info(), TOKENS.rows(),
          (Want("data_shift", (FAULT, FAULT)),)),
+    Case("hard batches, not a shift", HARD.info(), HARD.rows()),
 ]  # fmt: skip

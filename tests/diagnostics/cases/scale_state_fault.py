@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 from tests.diagnostics.case import Case, Want
 from tests.diagnostics.synthetic import Run, Tensors
 
@@ -37,10 +39,6 @@ def lost(step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
                 stats["scale"] = 1.0
 
 
-def shard(step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
-    """The amax of a part of the tensor only: the scale is 2.2 times too high from here on."""
-
-
 class Group:
     """Scale of two row-parallel layers from a part of the tensor only."""
 
@@ -51,6 +49,23 @@ class Group:
                 tensors[name]["overflow_pct"] = 3.0
 
 
+def reduced(*, wrong: bool) -> list[dict[str, Any]]:
+    """Two ranks of which rank 1 has the smaller amaxes and the same, reduced scale; it is too low from FAULT
+    on."""
+    rows = []
+    for row in Run(extra_run={"ranks": 2}).rows():
+        for rank in (0, 1):
+            tensors = {name: dict(stats) for name, stats in row["tensors"].items()}
+            for name, stats in tensors.items():
+                if rank == 1 and not name.endswith("weight"):
+                    stats["amax"] *= 0.6
+                if wrong and name == TARGET and row["step"] >= FAULT:
+                    stats["scale"] *= 0.8
+            rows.append({**row, "rank": rank, "tensors": tensors})
+    return rows
+
+
+TWO = Run(extra_run={"ranks": 2}).info()
 FROZEN = Run(freeze=frozen, before=rising)
 INF = Run(before=nan_scale)
 IDLE = Run(before=idle)
@@ -69,5 +84,8 @@ CASES = [
          (Want("scale_state_fault", (FAULT, FAULT), "lost_at_resume"),)),
     Case("amax of a part of the tensor only", GROUP.info(), GROUP.rows(),
          (Want("scale_state_fault", (FAULT, FAULT), "reduction_group", "blocks.0.mlp.fc2/input"),)),
+    Case("too low for the amaxes of all ranks", TWO, reduced(wrong=True),
+         (Want("scale_state_fault", (FAULT, FAULT), None, TARGET),)),
+    Case("the scale of the larger rank's amax", TWO, reduced(wrong=False)),
     Case("a healthy run follows its recipe exactly", STEADY.info(), STEADY.rows()),
 ]  # fmt: skip
