@@ -19,12 +19,14 @@ from typing import Any
 
 from floatscope_diagnostics.detectors.level import Level
 from floatscope_diagnostics.detectors.row import ScalarRow, skipped_by_scaler
+from floatscope_diagnostics.episodes import TOTAL
 
 READY_ROWS = 12
 LOSS_JUMP_SIGMA = 7.0  # SCIENCE 3.3: z > 8 never on 540 clean steps, z > 5 three times
 LOSS_JUMP_NATS = 0.4
 CUSUM_SLACK_SIGMA = 0.5  # SCIENCE 3.2: no alarm on 440 clean steps, delay 0 to 3 steps
 CUSUM_ALARM_SIGMA = 12.0
+HIGH_SIGMA = 2.0  # a step of a shift; between spikes the loss is back at its level
 GRAD_SHIFT_SIGMA = (
     9.0  # cumulative, each step at most GRAD_CLIP_SIGMA: three high steps in a row; support only
 )
@@ -138,7 +140,9 @@ class RunChanges:
         elif self.cusum_since is None:
             self.cusum_since = row.step
         if self.cusum > CUSUM_ALARM_SIGMA:
-            _hit(row, "loss_shift", away, onset=self.cusum_since, expected=self.loss.center, gap_rows=4)
+            extra = {"total_high": float(z > HIGH_SIGMA)}
+            since, center = self.cusum_since, self.loss.center
+            _hit(row, "loss_shift", away, onset=since, expected=center, gap_rows=4, extra=extra)
 
     def _norms(self, row: ScalarRow, s: Mapping[str, float]) -> None:
         grad = s.get("grad_norm")
@@ -251,6 +255,11 @@ _PLAIN = (
 )
 
 
+def _added(extra: Mapping[str, float] | None) -> Mapping[str, float] | None:
+    """The numbers that are added up over an episode; the others are of its first step."""
+    return None if extra is None else {k: v for k, v in extra.items() if k.startswith(TOTAL)}
+
+
 def _hit(
     row: ScalarRow,
     signal: str,
@@ -270,5 +279,5 @@ def _hit(
         onset=onset,
         expected=expected,
         gap_rows=gap_rows,
-        extra=None if row.log.is_open(signal) else extra,
+        extra=extra if not row.log.is_open(signal) else _added(extra),
     )

@@ -32,6 +32,7 @@ from floatscope_diagnostics.rule import (
     about,
 )
 
+LASTING_ROWS, LASTING_SHARE, LASTING_RISE_PCT = 16, 0.9, 10.0  # a smaller rise counts when it stays
 ALL_ZERO_PCT = 99.0  # nothing left at all: no labels or dead logits, not a sum
 RISE_PCT = 25.0  # percentage points; which rows of an embedding get a gradient changes with the data
 EXCLUDING = (
@@ -59,7 +60,9 @@ REMEDY = Remedy(
 def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding]:
     """One finding per stretch of zeros that appear in the sum only."""
     for z in symptoms.of("zero_grad_rise"):
-        if z.rows < 2 or z.peak >= ALL_ZERO_PCT or z.peak - (z.expected or 0.0) < RISE_PCT:
+        rise = z.peak - (z.expected or 0.0)
+        lasting = z.rows >= LASTING_ROWS and z.rows >= LASTING_SHARE * z.rows_after
+        if z.rows < 2 or z.peak >= ALL_ZERO_PCT or rise < (LASTING_RISE_PCT if lasting else RISE_PCT):
             continue
         if any(symptoms.active(name, z.onset, slack=2) for name in EXCLUDING):
             continue

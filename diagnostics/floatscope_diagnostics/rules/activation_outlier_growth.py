@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from floatscope_diagnostics.episodes import Symptom
+from floatscope_diagnostics.growth import attention_weights
 from floatscope_diagnostics.rule import (
     Evidence,
     Finding,
@@ -66,6 +67,8 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             continue
         if s.extra.get("warming") or any(set(n.tensors) & set(forward) for n in symptoms.of("near_limit")):
             continue  # warm-up, or FP16 on its way to the limit: activation overflow
+        if attention_weights(s):
+            continue  # see attention logit growth
         growing = s.peak > s.value + 1.0
         if delayed and not growing:
             continue  # one jump: the scale has to follow it, see stale scale saturation

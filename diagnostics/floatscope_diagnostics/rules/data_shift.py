@@ -33,6 +33,7 @@ from floatscope_diagnostics.rule import (
 
 BEFORE_STEPS = 24
 MIN_ROWS = 3
+HIGH_ROWS, HIGH_SHARE = 8, 0.5  # steps two deviations up: hard batches leave the rest at the level
 HELD_OUT_SHARE = 0.35  # of the training loss's step; less is the model following the new data
 MOVERS = (
     "loss_scale_cut", "lr_jump", "clipping", "scale_high", "scale_low", "scale_reset", "scale_nonfinite",
@@ -57,7 +58,10 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
     for s in symptoms.of("loss_shift"):
         jumps = symptoms.near("loss_jump", s.onset, before=2, after=16)
         began = jumps[0].onset if jumps else s.onset
-        if s.rows < MIN_ROWS or moved_before(symptoms, began, before=BEFORE_STEPS):
+        high = s.extra.get("total_high", 0.0)
+        if s.rows < MIN_ROWS or (high < HIGH_ROWS and high < HIGH_SHARE * s.rows):
+            continue
+        if moved_before(symptoms, began, before=BEFORE_STEPS):
             continue
         held_out = [
             h

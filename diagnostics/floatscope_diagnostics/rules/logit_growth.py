@@ -2,13 +2,13 @@
 
 What it checks
     Whether the gradients that enter one attention layer's query-key-value projection spread over more and
-    more orders of magnitude.
+    more orders of magnitude, or its weights grow away from all others.
 Why it matters
     Attention logits that grow turn the softmax into a hard choice: most of its gradient becomes tiny, a few
     entries large. The loss shows it late and then explodes.
 How it decides
     The underflow of grad_output of a single attention projection creeps up step after step while its scale
-    and headroom are right and no other layer follows.
+    and headroom are right and no other layer follows; or the largest query-key weight rises step after step.
 What to do
     Normalise queries and keys, clip the query-key weights, or cap the logits.
 Source
@@ -21,6 +21,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from floatscope_diagnostics.growth import attention_weights
 from floatscope_diagnostics.rule import (
     Evidence,
     Finding,
@@ -35,6 +36,10 @@ from floatscope_diagnostics.rule import (
 
 ATTENTION = re.compile(r"(qkv|q_proj|k_proj|query|key|\bwq\b|\bwk\b|attn|attention)", re.IGNORECASE)
 MAX_LAYERS = 1
+GROWTH_ROWS = 3
+QUICK_ROWS = 128
+LEAP_LOG2 = 3.0
+MOVERS = ("lr_jump", "norm_jump", "update_jump", "loss_jump", "resumed")
 REMEDY = Remedy(
     "Bound the attention logits: normalise queries and keys, clip their weights (threshold "
     "100), cap the logits, or lower the "
@@ -49,7 +54,8 @@ REMEDY = Remedy(
 
 
 def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding]:
-    """One finding when a single attention projection's gradient spreads."""
+    """One finding when a single attention projection's gradient spreads, or its weights grow."""
+    yield from _weights(symptoms)
     for s in symptoms.of("underflow", "underflow_trend"):
         layers = {t.rpartition("/")[0] for t in s.first}
         gradients = [t for t in s.tensors if t.endswith("/grad_output")]
@@ -73,6 +79,37 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             "zero with a correct scale. Its "
             "attention logits are growing.",
             evidence=[Evidence("underflow_pct", s.peak_step, s.peak, "near its own level", s.peak_tensor)],
+            remedy=REMEDY,
+            decisive_test="Log the largest attention logit of this layer for 20 steps: it grows "
+            "from step to step.",
+        )
+
+
+def _weights(symptoms: Symptoms) -> Iterator[Finding]:
+    for s in symptoms.of("amax_jump", "amax_trend"):
+        layers = {t.rpartition("/")[0] for t in s.tensors}
+        if (
+            not attention_weights(s)
+            or len(layers) > MAX_LAYERS
+            or s.rows < GROWTH_ROWS
+            or s.extra.get("warming")
+        ):
+            continue
+        quick = (s.detected or s.onset) - s.onset <= QUICK_ROWS * symptoms.stride
+        if s.value >= LEAP_LOG2 or not quick or (s.signal == "amax_jump" and s.peak < s.value + 1.0):
+            continue  # a leap is a corrupted weight; one that only stays larger does not grow
+        if any(m.onset <= s.onset <= m.last + 64 for m in symptoms.of(*MOVERS)):
+            continue
+        yield about(
+            s,
+            cause="logit_growth",
+            symptom="drift_up",
+            severity="warning",
+            confidence=0.8,
+            order="forward",
+            summary=f"{s.tensor} grows since step {s.onset:,} and no other layer does: {2**s.peak:.3g} times "
+            "its level. Query and key weights that grow make attention logits that grow.",
+            evidence=[Evidence("log2 amax above its level", s.peak_step, s.peak, "below 0.6", s.peak_tensor)],
             remedy=REMEDY,
             decisive_test="Log the largest attention logit of this layer for 20 steps: it grows "
             "from step to step.",
