@@ -98,7 +98,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
 def _one_step(symptoms: Symptoms) -> Iterator[Finding]:
     """With a history of one step the outage is one step: a spike, and the step after it flushed to zero."""
     for spike in symptoms.of("amax_jump"):
-        if spike.open or spike.rows > SPIKE_ROWS:
+        if spike.rows > SPIKE_ROWS:
             continue
         if symptoms.near("headroom_up", spike.onset, after=SPIKE_ROWS):
             continue
