@@ -16,6 +16,7 @@ from floatscope.delivery import Delivery
 from floatscope.guard import Guard
 from floatscope.identity import choose_run_id, thread_name, unique_in_process
 from floatscope.jsonable import jsonable
+from floatscope.leftover import keep_undelivered
 from floatscope.monitor import Monitor
 from floatscope.probes import attach
 from floatscope.protocol.runinfo import RunInfo
@@ -82,6 +83,7 @@ def _assemble(model: Any, optimizer: Any, config: MonitorConfig, *, run_id: str,
 
     log_path = log_path_of(config, run_id)
     log: RunLog | None = None
+    delivery: Delivery | None = None
     sender: Sender | None = None
     if config.mode != "off":
         outlets: list[Outlet] = []
@@ -89,7 +91,8 @@ def _assemble(model: Any, optimizer: Any, config: MonitorConfig, *, run_id: str,
             log = RunLog(log_path, run_id=run_id, rank=config.rank, info=catalog.info, guard=guard)
             outlets.append(log)
         if config.mode == "server":
-            outlets.append(_delivery(config, run_id, catalog, guard, on_settings))
+            delivery = _delivery(config, run_id, catalog, guard, on_settings)
+            outlets.append(delivery)
         sender = Sender(outlets, name=thread_name(run_id, config.rank), guard=guard)
         starting = guard.area("starting", loses="the whole record of this run")
         is_started = False
@@ -98,6 +101,15 @@ def _assemble(model: Any, optimizer: Any, config: MonitorConfig, *, run_id: str,
             is_started = True
         if not is_started:
             sender = None
+
+    def keep_rest(status: str, reason: str | None) -> Path | None:
+        if delivery is None or not delivery.undelivered:
+            return None
+        path = config.spool_dir / run_id / f"rank{config.rank}.undelivered.jsonl"
+        rest, info = delivery.leftover(), catalog.info()
+        keep_undelivered(path, rest, info=info, run_id=run_id, rank=config.rank, status=status, reason=reason)
+        return path
+
     probes = attach(model, optimizer, config, guard=guard, catalog=catalog)
     return Monitor(
         config,
@@ -111,6 +123,7 @@ def _assemble(model: Any, optimizer: Any, config: MonitorConfig, *, run_id: str,
         farewell=log.farewell
         if log is not None and config.mode == "local" and config.rank == 0
         else lambda: None,
+        keep_rest=keep_rest,
     )
 
 

@@ -24,6 +24,8 @@ from floatscope.backlog import Backlog
 from floatscope.client import Answer, Transport, TransportError
 from floatscope.guard import Guard
 from floatscope.parcels import Body, History, Parcel, encode
+from floatscope.protocol.batch import Batch
+from floatscope.protocol.names import MAX_STEPS
 from floatscope.protocol.runinfo import RunInfo
 from floatscope.protocol.strict_json import dumps
 from floatscope.rows import Columns, Row, table_of
@@ -60,6 +62,7 @@ class Delivery:
     ) -> None:
         self.is_done = False
         self.is_stopped = False
+        self._is_refused = False
         self._run_id = run_id
         self._run_path = f"/api/v1/runs/{quote(run_id, safe='')}"
         self._rank = rank
@@ -90,9 +93,18 @@ class Delivery:
         """Steps taken over that the server has not acknowledged."""
         return len(self._backlog) + sum(len(parcel.batch) for parcel in self._outbox)
 
+    def leftover(self) -> list[Batch]:
+        """Those steps, oldest first; takes them out. Only once the sender's thread has ended."""
+        batches = [parcel.batch for parcel in self._outbox if parcel.batch.lost is None]
+        self._outbox.clear()
+        columns = Columns()
+        while len(self._backlog):
+            batches.append(columns.batch(self._backlog.take(MAX_STEPS)))
+        return batches
+
     def accept(self, rows: Sequence[Row]) -> None:
         """Takes rows over; the oldest are dropped and counted when memory runs out."""
-        if not self.is_stopped:
+        if not self._is_refused:
             self._backlog.add(rows, self._clock())
 
     def finish(self, status: str, reason: str | None) -> None:
@@ -295,7 +307,7 @@ class Delivery:
         self._transport.close()
 
     def _stop(self, answer: Answer) -> None:
-        self.is_stopped = True
+        self.is_stopped = self._is_refused = True
         self._guard.say_once(
             "token",
             f"the server refuses the token ({answer.status}): set FLOATSCOPE_TOKEN to a valid one "

@@ -12,6 +12,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -50,6 +51,7 @@ class Monitor:
         schedule: Schedule,
         settings: dict[str, Any],
         farewell: Callable[[], str | None],
+        keep_rest: Callable[[str, str | None], Path | None],
     ) -> None:
         self.run_id = run_id
         self.rank = config.rank
@@ -61,6 +63,7 @@ class Monitor:
         self._sender = sender
         self._schedule = schedule
         self._farewell = farewell
+        self._keep_rest = keep_rest
         self._intake = ScalarIntake(guard)
         self._stepping = guard.area("recording a step", loses="the record of some steps")
         self._finishing = guard.area("finishing", loses="the last steps and how the run ended")
@@ -218,9 +221,11 @@ class Monitor:
         assert self._sender is not None
         is_all_out = self._sender.close(status, reason, timeout_s=self._config.close_timeout_s)
         if not is_all_out:
-            self._guard.say(
-                f"the last rows could not be delivered in {self._config.close_timeout_s:g} s and are lost."
-            )
+            late = f"the last rows could not be delivered in {self._config.close_timeout_s:g} s"
+            path = None
+            with self._finishing:
+                path = self._keep_rest(status, reason)
+            self._guard.say(f"{late} and are " + ("lost." if path is None else f"kept in {path}"))
         line = self._farewell()
         if line is not None:
             sys.stderr.write(line + "\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import textwrap
@@ -140,8 +141,16 @@ def test_a_crashed_child_process_does_not_speak_for_its_parent(server: HttpServe
     assert [row["step"] for row in server.server.rows("crash")] == [0, 1, 2, 3]
 
 
-def test_a_server_that_hangs_delays_the_traceback_not_at_all_and_the_exit_little(server: HttpServer) -> None:
+def test_a_server_that_hangs_delays_the_exit_little_and_what_it_did_not_take_is_kept(
+    server: HttpServer, tmp_path: Path
+) -> None:
     server.misbehave = lambda handler: bool(handler.rfile.read(1))  # waits for a byte that never comes
-    done = run("train(10)", {"url": server.url, "close_timeout_s": 0.5})
+    given = {"url": server.url, "run_id": "hung", "close_timeout_s": 0.5, "spool_dir": str(tmp_path)}
+    done = run("train(10)", given)
     assert done.returncode == 1
     assert done.stderr.index("IndexError") < done.stderr.index("could not be delivered")
+    kept = tmp_path / "hung" / "rank0.undelivered.jsonl"
+    assert str(kept) in done.stderr
+    head, *rows = [json.loads(line) for line in kept.read_text().splitlines()]
+    assert (head["run"]["run_id"], head["run"]["status"]) == ("hung", "crashed")
+    assert [row["step"] for row in rows if "loss" in row] == [0, 1]
