@@ -121,7 +121,7 @@ def from_env(
     launch = _launch(env)
     given.setdefault("rank", launch.rank or 0)
     given.setdefault("url", _url(env.get("FLOATSCOPE_URL"), complaints))
-    given.setdefault("token", env.get("FLOATSCOPE_TOKEN") or None)
+    given.setdefault("token", _env_token(env.get("FLOATSCOPE_TOKEN"), complaints))
     given.setdefault("spool_dir", env.get("FLOATSCOPE_SPOOL_DIR") or DEFAULT_SPOOL_DIR)
     given.setdefault("mode", "server" if given["url"] else "local")
     if "run_id" not in given:
@@ -144,6 +144,8 @@ def _check(config: MonitorConfig) -> None:
             check_run_id(config.baseline, field="baseline")
     except ProtocolError as error:
         raise ValueError(f"floatscope.watch(): {error}") from error
+    if config.token is not None and not _is_token(config.token):
+        raise ValueError("floatscope.watch(): token: expected printable ASCII characters without spaces")
     if config.mode not in MODES:
         raise ValueError(
             f"floatscope.watch(): mode: expected one of {', '.join(MODES)} or None, got {config.mode!r}"
@@ -190,6 +192,19 @@ def _url(value: str | None, complaints: list[str]) -> str | None:
         f"FLOATSCOPE_URL is {value!r}, which is no address like http://host:8321; it is ignored, "
         "the run is written to a local file instead."
     )
+    return None
+
+
+def _is_token(token: object) -> bool:
+    """Whether it can stand in a header. What cannot is never repeated in a message: it is a secret."""
+    return isinstance(token, str) and token.isascii() and token.isprintable() and " " not in token
+
+
+def _env_token(value: str | None, complaints: list[str]) -> str | None:
+    token = (value or "").strip()  # a line end comes along easily when a token is read from a file
+    if not token or _is_token(token):
+        return token or None
+    complaints.append("FLOATSCOPE_TOKEN holds characters that no token has; it is ignored.")
     return None
 
 

@@ -102,6 +102,18 @@ def test_a_wrong_argument_says_which(wrong: dict[str, Any], error: type[Exceptio
         floatscope.watch(**options(**wrong))
 
 
+def test_a_token_is_trimmed_and_one_that_cannot_be_is_never_repeated() -> None:
+    config, complaints = from_env({"run": "r"}, {"FLOATSCOPE_TOKEN": "s3cret\n"})
+    assert (config.token, complaints) == ("s3cret", [])
+    for odd in ("s3\ncret", "s3cret\u20ac"):
+        config, complaints = from_env({"run": "r"}, {"FLOATSCOPE_TOKEN": odd})
+        assert config.token is None
+        assert "s3" not in complaints[0]
+        with pytest.raises(ValueError, match="token") as error:
+            from_env({"run": "r", "token": odd}, {})
+        assert "s3" not in str(error.value)
+
+
 def test_a_wrong_environment_is_reported_and_ignored() -> None:
     env = {"FLOATSCOPE_URL": "host:8321", "FLOATSCOPE_RUN_ID": "a b", "RANK": "many"}
     config, complaints = from_env(options(), env)
