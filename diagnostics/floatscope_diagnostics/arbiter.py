@@ -23,6 +23,16 @@ MEMORY_ROWS = (
 )
 CONFIDENT = 0.6  # below it the answer is undetermined, with the two best hypotheses and the test between them
 WEAKER = 0.2  # an explanation this much less sure than what it explains does not stand
+# A scale that breaks its own formula is no consequence of values that are merely large, imprecise or masked.
+EXACT_KINDS = (
+    "frozen",
+    "reduction_group",
+    "recompute",
+    "nonfinite_scale",
+    "lost_at_resume",
+    "degenerate_amax",
+)
+MERELY_LARGE = ("activation_outlier_growth", "quantization_drift", "masked_nonfinite")
 FOREVER = 1 << 62
 
 
@@ -107,6 +117,8 @@ def _end(f: Finding) -> int:
 
 def _explains(cause: Finding, effect: Finding, stride: int) -> bool:
     if not follows_from(cause.cause, effect.cause) or cause.segment > effect.segment:
+        return False
+    if effect.kind in EXACT_KINDS and cause.cause in MERELY_LARGE:
         return False
     if cause.rank is not None and effect.rank is not None and cause.rank != effect.rank:
         return False

@@ -39,6 +39,7 @@ ZERO_GRAD_RISE_PCT = 8.0  # percentage points; clean runs stay within 1
 SLOW_LOG2 = 0.8  # 1.7 times the usual step time
 SLOW_ROWS = 3
 WAIT_SECONDS, WAIT_STEPS = 10.0, 20.0  # one wait for data this long, in seconds and in steps
+RAMP_ROWS = 24  # a rate that triples this quickly after it had settled is no schedule
 SAME_LOSS_ROWS = 3
 SCRATCH_ROWS = 48  # a run from scratch: scales start at 1 and everything grows
 
@@ -61,6 +62,10 @@ class RunChanges:
         self.same_since = 0
         self.slow = 0
         self.slow_since = 0
+        self.lr_peak: float | None = None  # the rate when it last stood still or fell
+        self.lr_settled = 0
+        self.lr_ramp_since: int | None = None
+        self.lr_ramp_rows = 0
         self.rows = 0
         self.lr_rising = 0  # rows in a row in which the learning rate rose: warm-up
 
@@ -104,7 +109,33 @@ class RunChanges:
             self.lr_rising = min(self.lr_rising + 1, 8) if rise > 0 else max(self.lr_rising - 1, 0)
             if rise > LR_JUMP_LOG2 and self.lr.count >= READY_ROWS:
                 _hit(row, "lr_jump", rise, expected=before, extra={"factor": lr / before, "lr": lr})
+            else:
+                self._ramp(row, lr, before)
         self.lr.update(math.log2(lr))
+
+    def _ramp(self, row: ScalarRow, lr: float, before: float) -> None:
+        """A rate that had settled and climbs far above its peak within a few steps."""
+        if lr <= before * 1.001:
+            self.lr_settled += 1
+            if self.lr_settled >= READY_ROWS:
+                self.lr_peak = before
+                self.lr_ramp_since = None
+            return
+        self.lr_settled = 0
+        if self.lr_peak is None:
+            return
+        if self.lr_ramp_since is None and lr > 1.02 * self.lr_peak:
+            self.lr_ramp_since = row.step
+            self.lr_ramp_rows = 0
+        if self.lr_ramp_since is None:
+            return
+        self.lr_ramp_rows += 1
+        rise = math.log2(lr / self.lr_peak)
+        if rise > LR_JUMP_LOG2 and self.lr_ramp_rows <= RAMP_ROWS:
+            extra = {"factor": lr / self.lr_peak, "lr": lr}
+            _hit(
+                row, "lr_jump", rise, onset=self.lr_ramp_since, expected=self.lr_peak, extra=extra, gap_rows=2
+            )
 
     def _loss(self, row: ScalarRow, loss: float | None) -> None:
         if loss is None or not math.isfinite(loss):
@@ -251,6 +282,10 @@ _PLAIN = (
     "slow",
     "slow_since",
     "lr_rising",
+    "lr_peak",
+    "lr_settled",
+    "lr_ramp_since",
+    "lr_ramp_rows",
     "rows",
 )
 

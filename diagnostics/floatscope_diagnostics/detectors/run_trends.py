@@ -1,7 +1,8 @@
 """Slow changes of the run's scalars: a loss that turns, held-out loss that parts from it, the loss scale,
 zero gradients.
 
-Signals: ``loss_climb``, ``eval_jump``, ``eval_parts``, ``loss_scale_cut``, ``loss_scale_search``,
+Signals: ``loss_climb``, ``evaluated``, ``eval_jump``, ``eval_parts``, ``loss_scale_cut``,
+``loss_scale_search``,
 ``loss_scale_falls``,
 ``zero_grad_trend``.
 """
@@ -90,6 +91,7 @@ class RunTrends:
         if value is None or not math.isfinite(value):
             return
         level = self.evaluation
+        _hit(row, "evaluated", value, gap_rows=1 << 40)
         away = level.away(value)
         if level.count >= EVAL_READY and away > max(EVAL_JUMP_NATS, 8 * level.sigma()):
             _hit(row, "eval_jump", away, expected=level.center, gap_rows=64)

@@ -59,6 +59,9 @@ UNDERFLOW_RISE_PCT = (2.5, 1.0, 12.0)  # percentage points above the tensor's le
 UNDERFLOW_RISE_AT_ONCE_PCT = (15.0, 10.0, 40.0)
 CHRONIC_PCT = 90.0  # of a gradient, at every step since the first: healthy ones lose up to 45 %
 HEADROOM_UP_LOG2 = (6.0, 4.0, 14.0)  # bits of unused range above the level [1.2, 0.2, 5.0]
+SPIKE_HEADROOM_LOG2 = 3.0  # unused right after a spike of amax: the history holds the outlier
+SPIKE_ROWS = 2
+FAR_BACK = -(1 << 40)
 SQNR_DROP_DB = (4.0, 1.2, 6.0)  # lasting, one tensor [one-step 16, 0.3, 24]
 SQNR_DROP_ALL_DB = (1.5, 1.0, 2.0)  # lasting, median over a class [0.3, 0.05, 0.6]
 UPDATE_STEP_LOG2 = (
@@ -78,6 +81,8 @@ class TensorChanges:
         self.tracker = Tracker(np.array(FLOORS)[:, None], size)
         self.rows = np.zeros((SIGNAL_COUNT, size), np.int32)  # rows in a row with a deviation
         self.since = np.full((SIGNAL_COUNT, size), -1, np.int64)  # step at which it began
+        self.spiked = np.full(size, FAR_BACK, np.int64)  # row index of the last jump of amax
+        self.idle = np.zeros(size, bool)  # the scale leaves range unused since such a spike
         self.lr_level: float | None = None
         self._version = -1
         self._limits: dict[Any, Float64] = {}
@@ -91,12 +96,16 @@ class TensorChanges:
         self.rows = np.zeros((SIGNAL_COUNT, size), np.int32)
         self.since = np.full((SIGNAL_COUNT, size), -1, np.int64)
         self.rows[:, :have], self.since[:, :have] = rows, since
+        self.spiked = np.concatenate([self.spiked, np.full(size - have, FAR_BACK, np.int64)])
+        self.idle = np.concatenate([self.idle, np.zeros(size - have, bool)])
 
     def seam(self) -> None:
         self.tracker.restart()
         self.rows[:] = 0
         self.since[:] = -1
         self.lr_level = None
+        self.spiked[:] = FAR_BACK
+        self.idle[:] = False
 
     def step(self, row: StatRow, *, excluded: Bool, frozen: Bool, warming: bool) -> None:
         """Judges one row.
@@ -161,7 +170,7 @@ class TensorChanges:
     ) -> None:
         if not mask.any():
             return
-        onset = int(self.since[k][mask].min()) if k >= 0 else row.step
+        onset = int(np.where(self.rows[k] > 0, self.since[k], row.step)[mask].min()) if k >= 0 else row.step
         row.log.hit(
             signal,
             step=row.step,
@@ -186,6 +195,7 @@ class TensorChanges:
         broken: bool,
     ) -> None:
         fresh = alarm[AMAX] & (self.rows[AMAX] <= RELEASE_ROWS)
+        self.spiked[fresh] = row.index
         self._hit(row, "amax_jump", AMAX, fresh, away[AMAX], extra={"warming": 1.0} if warming else None)
         amax = row.stat("amax")
         zero = (amax == 0) & (self.tracker.count[AMAX] > 0) & ~row.frame.nan[row.d]
@@ -237,6 +247,12 @@ class TensorChanges:
             always &= x[UNDERFLOW] > CHRONIC_PCT
         self._hit(row, "underflow_always", -1, always, x[UNDERFLOW], gap_rows=4)
         idle = self.rows[HEADROOM] >= 2
+        with np.errstate(invalid="ignore"):
+            left_idle = (away[HEADROOM] > SPIKE_HEADROOM_LOG2) & (row.index - self.spiked <= SPIKE_ROWS)
+        idle |= left_idle & ~alarm[AMAX] & (row.index > self.spiked)
+        held = row.log.is_open("headroom_up") & (away[HEADROOM] > SPIKE_HEADROOM_LOG2)
+        idle |= held & self.idle
+        self.idle = idle
         self._hit(row, "headroom_up", HEADROOM, idle, away[HEADROOM], gap_rows=2)
 
     def _emit_precision(self, row: StatRow, away: Float64, alarm: Bool, limits: dict[Any, Float64]) -> None:
@@ -302,6 +318,8 @@ class TensorChanges:
             "tracker": self.tracker.state(),
             "rows": self.rows,
             "since": self.since,
+            "spiked": self.spiked,
+            "idle": self.idle,
             "lr_level": self.lr_level,
         }
 
@@ -309,7 +327,8 @@ class TensorChanges:
     def load(cls, state: Mapping[str, Any]) -> TensorChanges:
         out = cls(state["rows"].shape[1])
         out.tracker.load(state["tracker"])
-        out.rows, out.since, out.lr_level = state["rows"], state["since"], state["lr_level"]
+        for name in ("rows", "since", "spiked", "idle", "lr_level"):
+            setattr(out, name, state[name])
         return out
 
 

@@ -30,7 +30,8 @@ from floatscope_diagnostics.rule import (
     about,
 )
 
-SPIKE_ROWS = 4
+SPIKE_ROWS = 12  # a stretch of bad batches; longer is a shift of the data
+SERIES_ROWS = 6  # so many in a row are no accident, however small
 BEFORE_STEPS = 4
 HARD_NATS, HARD_SHARE = 3.0, 1.5  # sound batches reach 2.6 nats and 1.15 of the level, garbled ones 4 and 2.4
 MOVERS = ("lr_jump", "norm_jump", "update_jump", "weights_jump", "clipping", "scale_high", "scale_reset",
@@ -61,7 +62,10 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             s,
             cause="bad_batch",
             symptom="spike_recovered",
-            severity="warning" if s.peak > max_ordinary(s.expected) else "info",
+            severity="warning"
+            if (s.rows >= SERIES_ROWS and s.rows > (s.last - s.onset) / symptoms.stride)
+            or s.peak > max_ordinary(s.expected)
+            else "info",
             confidence=0.85 if grads else 0.75,
             summary=f"A loss spike of +{s.peak:.2f} nats at step {s.onset:,}, gone by step "
             f"{s.last + 1:,}: the batch, not the "

@@ -68,8 +68,8 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             for h in symptoms.near("eval_jump", began, before=2, after=16)
             if h.value > HELD_OUT_SHARE * s.value
         ]
-        has_eval = "eval_loss" in run.scalars
-        confidence = 0.8 if has_eval and not held_out else 0.45 if held_out else 0.62
+        judged = any(e.last >= began for e in symptoms.of("evaluated"))
+        confidence = 0.45 if held_out else 0.8 if judged else 0.62
         yield about(
             s,
             cause="data_shift",

@@ -39,11 +39,15 @@ from floatscope_diagnostics.rule import (
 )
 
 ALL_GRADIENTS = 0.8  # share of the grad_output tensors that must be 0 at once
+ABSURD_LOG2 = 4.0  # sixteen times the usual; an embedding's output moves by 0.2 octaves a step
+UNSCALED = ("bf16", "fp16", "fp32")
+GRADIENTS = ("/grad_output", "/grad_input", "/grad_weight")
 SAT_OF_A_SCALE_FAULT = (
     1.5  # above it the first bad tensor was clipping: then the scale is suspect, not the data
 )
 _INDEX_ERROR = re.compile(
-    r"index (\S+ )?(is )?out of (range|bounds)|device-side assert|indexSelect.*Assertion|out of vocabulary",
+    r"\b(index|indices|target|label|id)s?\b.{0,40}\bout of (range|bounds|vocab)|device-side assert"
+    r"|Assertion.{0,80}(srcIndex|n_classes|num_classes|idx)|srcSelectDimSize|out of vocabulary",
     re.IGNORECASE,
 )
 _LOADER = Remedy(
@@ -66,6 +70,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
     yield from _empty_targets(symptoms)
     yield from _zero_gradients(symptoms, run)
     yield from _bad_ids(symptoms, run)
+    yield from _out_of_range(symptoms, run)
     yield from _nonfinite_values(symptoms, run)
 
 
@@ -147,6 +152,40 @@ def _bad_ids(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
         text = run.reason.strip().splitlines()[-1][:120] if run.reason.strip() else run.reason
         yield _ids(
             run.last_step + 1, None, 0, 0.9, f"the run died with '{text}'", ("reason", text, "no index error")
+        )
+
+
+def _out_of_range(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
+    """Finite values of absurd size come in: the network's first tensor, which no scale can touch, leaps."""
+    entry = _entry_layers(run)
+    for s in symptoms.of("amax_jump"):
+        first = tuple(t for t in s.first if split_tensor(t)[0] in entry and not t.endswith(GRADIENTS))
+        unscaled = [t for t in first if run.formats.get(t) in UNSCALED and not t.endswith("/weight")]
+        if not unscaled or s.value < ABSURD_LOG2:
+            continue
+        movers = ("norm_jump", "update_jump", "weights_jump", "lr_jump", "resumed")
+        if any(symptoms.near(name, s.onset, before=4) for name in movers):
+            continue
+        loss = [n for name in ("loss_jump", "loss_nonfinite") for n in symptoms.near(name, s.onset)]
+        yield about(
+            s,
+            cause="invalid_input",
+            kind="out_of_range_values",
+            symptom="spike_recovered" if not s.open else "overflow",
+            severity="warning",
+            confidence=0.85 if loss else 0.75,
+            tensors=tuple(unscaled),
+            order="forward",
+            summary=f"Values of absurd size come in with the batch at step {s.onset:,}: "
+            f"{unscaled[0]} is {2**s.peak:,.3g} "
+            "times its usual largest value.",
+            evidence=(
+                Evidence("log2 amax above its level", s.peak_step, s.peak, "below 1.8", unscaled[0]),
+                *(Evidence("loss", n.onset, n.peak, "as before") for n in loss[:1]),
+            ),
+            remedy=_LOADER,
+            decisive_test="Print the largest value of this batch's features: it is out of the "
+            "range of all others.",
         )
 
 
