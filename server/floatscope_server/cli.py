@@ -141,7 +141,10 @@ def _open_database(settings: Settings) -> Database:
         if settings.database_url is None:
             # It holds names, texts and webhook addresses; its log takes over the mode of the file.
             settings.database_file.chmod(0o600)
-    except (SQLAlchemyError, ValueError) as error:
+    except ModuleNotFoundError as error:
+        needs = f"FLOATSCOPE_DATABASE_URL needs the package {error.name!r}"
+        raise CannotStart(f"{needs}, not installed here: pip install 'floatscope[postgres]'") from error
+    except (SQLAlchemyError, ValueError, OSError) as error:
         what = "FLOATSCOPE_DATABASE_URL" if settings.database_url is not None else str(settings.data_dir)
         reason = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
         raise CannotStart(f"the database of {what} cannot be opened: {reason}") from error

@@ -22,7 +22,7 @@ from floatscope_trainer.demo.plan import (
     fork_checkpoint,
     plan,
 )
-from floatscope_trainer.demo.table import result_json, result_table, summary
+from floatscope_trainer.demo.table import result_json, result_tables, summary
 from floatscope_trainer.faults.injection import parse_injection
 from floatscope_trainer.options import make_parser
 
@@ -208,7 +208,8 @@ def test_summary_is_counted() -> None:
 def test_table_has_a_line_for_each_run_and_marks_the_wrong_one() -> None:
     outcomes = outcomes_with("rtz-drift")
     text = io.StringIO()
-    Console(file=text, width=200).print(result_table(outcomes))
+    (table,) = result_tables(outcomes, width=200)
+    Console(file=text, width=200).print(table)
     lines = text.getvalue().splitlines()
     assert len(lines) == 1 + len(outcomes)
     assert [line.split()[0] for line in lines[1:]] == [outcome.run.name for outcome in outcomes]
@@ -217,6 +218,19 @@ def test_table_has_a_line_for_each_run_and_marks_the_wrong_one() -> None:
     assert "✓ healthy" in lines[1]
     assert "NaN" in lines[4]
     assert "+0.05 %" in lines[6]
+
+
+def test_a_narrow_terminal_gets_two_tables_that_fit() -> None:
+    text = io.StringIO()
+    outcomes = outcomes_with("")
+    tables = result_tables(outcomes, width=80)
+    for table in tables:
+        Console(file=text, width=80).print(table)
+    lines = text.getvalue().splitlines()
+    assert len(lines) == 2 * (1 + len(outcomes))
+    assert max(len(line.rstrip()) for line in lines) <= 80
+    for word in ("Late", "Layer", "NaN"):
+        assert word in text.getvalue()
 
 
 def test_document_is_valid_json_with_nan_as_text() -> None:

@@ -23,7 +23,7 @@ from floatscope_trainer.demo.judge import Outcome, judge, read_losses
 from floatscope_trainer.demo.plan import HEALTHY_TWIN, STEPS, DemoRun, checkpoint_dir, fork_checkpoint, plan
 from floatscope_trainer.demo.pool import Job, PoolError, train_all
 from floatscope_trainer.demo.server import Server, ServerError, running_server
-from floatscope_trainer.demo.table import result_json, result_table, summary
+from floatscope_trainer.demo.table import LEGEND, WIDE_COLUMNS, result_json, result_tables, summary
 
 EXIT_RIGHT, EXIT_MISJUDGED, EXIT_BROKEN, EXIT_INTERRUPTED = 0, 1, 3, 130
 PROJECT = "demo"
@@ -33,7 +33,7 @@ SCHEDULE = ("--min-lr", "0.02", "--decay-steps", "240")
 """The learning rate is nearly down when the faults come: late in training, where updates are small."""
 VERDICT_TIMEOUT_S = 30.0
 POLL_S = 0.2
-MIN_TABLE_WIDTH = 160  # columns; nothing is cut off, a narrower terminal wraps the lines
+NARROW_COLUMNS = 80  # a narrower terminal wraps
 
 EXAMPLES = """examples:
   floatscope demo                     train, show what was found, go on serving the dashboard
@@ -72,6 +72,11 @@ def main(argv: Sequence[str] | None = None) -> int:
                 show(outcomes, server=server, seconds=seconds, console=console)
                 if not args.exit and server.process is not None:
                     _keep_serving(server, console)
+                elif server.process is not None:
+                    again = f"floatscope serve --data-dir {args.data_dir}"
+                    console.print(
+                        f"The server ends now; to look later: {again}", highlight=False, markup=False
+                    )
     except (ServerError, PoolError) as error:
         print(f"floatscope demo: {error}", file=sys.stderr)
         return EXIT_BROKEN
@@ -154,11 +159,14 @@ def await_verdict(server: Server, run_id: str, *, last_step: int) -> Mapping[str
 def show(outcomes: Sequence[Outcome], *, server: Server, seconds: float, console: Console) -> None:
     """The table, what it adds up to, and where to look."""
     console.print()
-    wide = Console(file=console.file, width=max(console.width, MIN_TABLE_WIDTH))
-    wide.print(result_table(outcomes))
-    console.print()
+    width = console.width if console.is_terminal else WIDE_COLUMNS
+    for table in result_tables(outcomes, width=width):
+        Console(file=console.file, width=max(width, NARROW_COLUMNS)).print(table)
+        console.print()
     found = next((o for o in outcomes if o.finding is not None), outcomes[0])
     lines = [
+        LEGEND,
+        "",
         *summary(outcomes, seconds=seconds),
         f"Open {server.link()}",
         f"or   {server.url}/runs/{found.run_id}",

@@ -35,13 +35,33 @@ COLUMNS: tuple[tuple[str, Literal["left", "right"]], ...] = (
 )
 
 
-def result_table(outcomes: Sequence[Outcome]) -> Table:
-    """One line a run; a wrong one says what it should be."""
+WIDE_COLUMNS = 135
+"""Terminals at least this wide get one table, narrower ones the same columns as two of at most 80."""
+HALVES: tuple[tuple[str, ...], ...] = (
+    ("Run", "Put in", "At", "Onset", "Late", "Sure", "Loss then", ""),
+    ("Run", "Found", "Layer"),
+)
+LEGEND = "Late: steps from fault to finding. Loss then: against the healthy twin. ▲ critical ◆ warning"
+
+
+def result_tables(outcomes: Sequence[Outcome], *, width: int) -> list[Table]:
+    """One line a run; a wrong one says what it should be.  width: of the terminal, in characters."""
+    titles = [title for title, _ in COLUMNS]
+    if width >= WIDE_COLUMNS:
+        return [_table(outcomes, titles)]
+    return [_table(outcomes, half) for half in HALVES]
+
+
+def _table(outcomes: Sequence[Outcome], titles: Sequence[str]) -> Table:
+    """The columns with these titles; the one without a title only if something is in it."""
+    rows = [dict(zip((title for title, _ in COLUMNS), _cells(o), strict=True)) for o in outcomes]
+    kept = [title for title in titles if title or any(row[""].plain for row in rows)]
+    sides = dict(COLUMNS)
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for title, side in COLUMNS:
-        table.add_column(title, no_wrap=True, justify=side)
-    for outcome in outcomes:
-        table.add_row(*_cells(outcome))
+    for title in kept:
+        table.add_column(title, no_wrap=True, justify=sides[title])
+    for row in rows:
+        table.add_row(*(row[title] for title in kept))
     return table
 
 
