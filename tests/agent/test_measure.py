@@ -69,10 +69,16 @@ def found_by(measured: list[float], *, has_scale: bool) -> dict[str, float]:
     return {name: float(values[0]) for name, values in block.stats.items() if block.present[name][0]}
 
 
+def sqnr_tolerance_db(sqnr_db: float) -> float:
+    """0.02 dB, and what rounding the error itself to float32 does where it is tiny beside the signal."""
+    amplitude_ratio: float = 10.0 ** (min(sqnr_db, 300.0) / 20.0)
+    return 0.02 + 20.0 / math.log(10.0) * 2.0**-23 * amplitude_ratio
+
+
 def assert_close(found: dict[str, float], wanted: dict[str, float]) -> None:
     assert set(found) == {name for name, value in wanted.items() if abs(value) < 3.4e38 or math.isinf(value)}
     for name, value in found.items():
-        relative, absolute = (0.0, 0.02) if name == "sqnr_db" else (2e-5, 1e-12)
+        relative, absolute = (0.0, sqnr_tolerance_db(wanted[name])) if name == "sqnr_db" else (2e-5, 1e-12)
         assert value == pytest.approx(wanted[name], rel=relative, abs=absolute), name
 
 
@@ -101,7 +107,9 @@ def test_both_ways_follow_the_definitions(
         for found in (cpu, device):
             assert repr(found.pop("scale")) == repr(scale)
         wanted.pop("scale")
-    if wanted.get("sqnr_db", 0.0) > 300:  # noise whose square is nothing beside the signal's in float32
+    is_lost = wanted.get("sqnr_db", 0.0) > 300  # noise whose square is nothing beside the signal's in float32
+    is_tiny = wanted.get("rms", 1.0) < 1e-15  # a signal whose square is nothing in float32
+    if is_lost or is_tiny:
         for found in (cpu, device, wanted):
             found.pop("sqnr_db", None)
     assert_close(cpu, wanted)
