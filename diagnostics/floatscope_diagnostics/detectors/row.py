@@ -63,3 +63,26 @@ class ScalarRow:
     scalars: Mapping[str, float]
     log: EpisodeLog
     vocab_size: int | None
+
+    def hit(
+        self,
+        signal: str,
+        value: float,
+        *,
+        onset: int | None = None,
+        expected: float | None = None,
+        gap_rows: int = 1,
+        extra: Mapping[str, float] | None = None,
+    ) -> None:
+        """Notes in the log that ``signal`` misbehaves at this step; see ``EpisodeLog.hit``."""
+        self.log.hit(
+            signal,
+            step=self.step,
+            row=self.index,
+            segment=self.segment,
+            values=value,
+            onset=onset,
+            expected=expected,
+            gap_rows=gap_rows,
+            extra=extra,
+        )

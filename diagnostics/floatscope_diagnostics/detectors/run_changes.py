@@ -305,14 +305,5 @@ def _hit(
     gap_rows: int = 1,
     extra: Mapping[str, float] | None = None,
 ) -> None:
-    row.log.hit(
-        signal,
-        step=row.step,
-        row=row.index,
-        segment=row.segment,
-        values=value,
-        onset=onset,
-        expected=expected,
-        gap_rows=gap_rows,
-        extra=extra if not row.log.is_open(signal) else _added(extra),
-    )
+    kept = extra if not row.log.is_open(signal) else _added(extra)
+    row.hit(signal, value, onset=onset, expected=expected, gap_rows=gap_rows, extra=kept)

@@ -85,16 +85,16 @@ class RunTrends:
             self.low, self.low_step = self.fast, row.step
         climb = self.fast - self.low
         if self.count >= READY_ROWS and climb > max(CLIMB_NATS, CLIMB_SIGMA * self.noise.sigma()):
-            _hit(row, "loss_climb", climb, onset=self.low_step, expected=self.low, gap_rows=6)
+            row.hit("loss_climb", climb, onset=self.low_step, expected=self.low, gap_rows=6)
 
     def _evaluation(self, row: ScalarRow, value: float | None) -> None:
         if value is None or not math.isfinite(value):
             return
         level = self.evaluation
-        _hit(row, "evaluated", value, gap_rows=1 << 40)
+        row.hit("evaluated", value, gap_rows=1 << 40)
         away = level.away(value)
         if level.count >= EVAL_READY and away > max(EVAL_JUMP_NATS, 8 * level.sigma()):
-            _hit(row, "eval_jump", away, expected=level.center, gap_rows=64)
+            row.hit("eval_jump", away, expected=level.center, gap_rows=64)
         level.update(value)
         train = self.fast if self.fast is not None else math.inf
         if value < self.eval_low:
@@ -111,7 +111,7 @@ class RunTrends:
         self.eval_rises += 1
         fallen = self.train_at_low - train
         if self.eval_rises >= EVAL_ROWS and fallen > TRAIN_FALL_NATS:
-            _hit(row, "eval_parts", rise, onset=self.eval_low_step, expected=self.eval_low, gap_rows=512)
+            row.hit("eval_parts", rise, onset=self.eval_low_step, expected=self.eval_low, gap_rows=512)
 
     def _loss_scale(self, row: ScalarRow, scale: float | None) -> None:
         if scale is None or not math.isfinite(scale) or scale <= 0:
@@ -131,12 +131,12 @@ class RunTrends:
         if self.falls == 0.0 or drop >= FALLS:
             self.falls_since = row.step
         self.falls += drop
-        _hit(row, "loss_scale_cut", drop, gap_rows=8)
+        row.hit("loss_scale_cut", drop, gap_rows=8)
         if not self.settled:
-            _hit(row, "loss_scale_search", self.falls, gap_rows=SETTLED_ROWS, extra={"scale": scale})
+            row.hit("loss_scale_search", self.falls, gap_rows=SETTLED_ROWS, extra={"scale": scale})
         elif self.falls >= FALLS or scale < 1.0:
             extra = {"scale": scale}
-            _hit(row, "loss_scale_falls", self.falls, onset=self.falls_since, gap_rows=1024, extra=extra)
+            row.hit("loss_scale_falls", self.falls, onset=self.falls_since, gap_rows=1024, extra=extra)
 
     def _zero_grads(self, row: ScalarRow, share: float | None) -> None:
         if share is None or not math.isfinite(share) or skipped_by_scaler(row.scalars):
@@ -146,7 +146,7 @@ class RunTrends:
         )
         self.zero_low = min(self.zero_low, self.zero_fast)
         if self.zero_fast - self.zero_low > CREEP_PCT:
-            _hit(row, "zero_grad_trend", share, expected=self.zero_low, gap_rows=16)
+            row.hit("zero_grad_trend", share, expected=self.zero_low, gap_rows=16)
 
     def state(self) -> dict[str, Any]:
         return {
@@ -170,26 +170,3 @@ _PLAIN = (
     "eval_rises", "scale", "falls",
     "falls_since", "quiet_rows", "settled", "zero_fast", "zero_low",
 )  # fmt: skip
-
-
-def _hit(
-    row: ScalarRow,
-    signal: str,
-    value: float,
-    *,
-    onset: int | None = None,
-    expected: float | None = None,
-    gap_rows: int = 1,
-    extra: Mapping[str, float] | None = None,
-) -> None:
-    row.log.hit(
-        signal,
-        step=row.step,
-        row=row.index,
-        segment=row.segment,
-        values=value,
-        onset=onset,
-        expected=expected,
-        gap_rows=gap_rows,
-        extra=extra,
-    )
