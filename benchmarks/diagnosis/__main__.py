@@ -43,8 +43,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     library = list(entries(size))
     try:
         if args.command in ("run", "small"):
-            with store.writing():
-                make(store, library, deadline=time.monotonic() + args.minutes * 60 if args.minutes else None)
+            mine, of = args.part
+            with store.writing(part=f"-{mine}-of-{of}" if of > 1 else ""):
+                make(store, library[mine - 1 :: of], deadline=time.monotonic() + args.minutes * 60 if args.minutes else None)
     except CacheBusy as error:
         print(error, file=sys.stderr)
         return 2
@@ -57,6 +58,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             wrong = [r for r in runs if r.split == "tune"]
             args.mistakes.write_text("\n".join(mistakes(wrong)) + "\n", encoding="utf-8")
     return 0
+
+
+def part_of(text: str) -> tuple[int, int]:
+    """``K/N`` as (K, N). Raises ArgumentTypeError unless 1 <= K <= N."""
+    first, _, count = text.partition("/")
+    if not (first.isdecimal() and count.isdecimal() and 1 <= int(first) <= int(count)):
+        raise argparse.ArgumentTypeError(f"expected K/N with K from 1 to N, for example 1/2, got {text!r}")
+    return int(first), int(count)
 
 
 def judge_folder(folder: Path) -> int:
@@ -130,6 +139,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--minutes", type=float, default=0, help="stop making runs after so long (0: when done)"
+    )
+    parser.add_argument(
+        "--part",
+        type=part_of,
+        default=(1, 1),
+        metavar="K/N",
+        help="make every N-th run only, from the K-th on; for several processes beside each other",
     )
     parser.add_argument("--split", choices=SPLITS, help="judge only this split")
     parser.add_argument(

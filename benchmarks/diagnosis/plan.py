@@ -10,7 +10,14 @@ from dataclasses import dataclass
 from benchmarks.diagnosis.cases import Case, Scenario, draw_scenarios
 from benchmarks.diagnosis.other_cases import CONTROLS, OTHER_CASES
 from benchmarks.diagnosis.scale_cases import SCALE_CASES
-from benchmarks.diagnosis.settings import FIRST_REPORT_SEED, FIRST_TUNING_SEED, RECIPES, SHAPES, Base
+from benchmarks.diagnosis.settings import (
+    FIRST_REPORT_SEED,
+    FIRST_TUNING_SEED,
+    RECIPES,
+    SECOND_TUNING_SEED,
+    SHAPES,
+    Base,
+)
 
 CASES: tuple[Case, ...] = (*SCALE_CASES, *OTHER_CASES)
 
@@ -21,6 +28,7 @@ class Size:
 
     rounds: seeds per split.  steps: of a healthy run.  faults, controls: forked from each.
     demo_every: every so many-th seed has the demo's model shape instead of the small one; 0 for never.
+    second_tuning_seeds: whether it has those too.
     """
 
     rounds: int
@@ -30,10 +38,11 @@ class Size:
     recipes: tuple[str, ...] = tuple(RECIPES)
     shape: str = "small"
     demo_every: int = 0
+    second_tuning_seeds: bool = False
 
 
-FULL = Size(rounds=12, steps=2000, faults=10, controls=3, demo_every=3)
-"""About 430,000 healthy steps and 2,800 forks; hours."""
+FULL = Size(rounds=12, steps=2000, faults=10, controls=3, demo_every=3, second_tuning_seeds=True)
+"""About 650,000 healthy steps and 4,200 forks; many hours."""
 SMALL = Size(
     rounds=1,
     steps=500,
@@ -54,14 +63,20 @@ class Entry:
 
 def entries(size: Size) -> Iterator[Entry]:
     """The library in order. From one recipe to the next the seed changes too, so that a library that was
-    stopped early has as many seeds as it can; both splits take turns.
+    stopped early has as many seeds as it can; both splits take turns, and the second seeds come last.
     """
+    yield from _turns(size, (FIRST_REPORT_SEED, FIRST_TUNING_SEED))
+    if size.second_tuning_seeds:
+        yield from _turns(size, (SECOND_TUNING_SEED,))
+
+
+def _turns(size: Size, first_seeds: tuple[int, ...]) -> Iterator[Entry]:
     for turn in range(size.rounds):
         for position, recipe in enumerate(size.recipes):
             index = (turn + position) % size.rounds
             is_demo = size.demo_every > 0 and (index + 1) % size.demo_every == 0
             shape = "demo" if is_demo else size.shape
-            for first in (FIRST_TUNING_SEED, FIRST_REPORT_SEED):
+            for first in first_seeds:
                 yield entry(Base(shape=shape, recipe=recipe, seed=first + index, steps=size.steps), size)
 
 

@@ -50,10 +50,10 @@ class Store:
         self.root = root / f"v{LIBRARY_VERSION}"
 
     @contextmanager
-    def writing(self) -> Iterator[None]:
-        """Held by the one process that adds runs. Raises CacheBusy."""
+    def writing(self, *, part: str = "") -> Iterator[None]:
+        """Held by the one process that adds runs, or that adds one part of them. Raises CacheBusy."""
         self.root.mkdir(parents=True, exist_ok=True)
-        with (self.root / "lock").open("w") as file:
+        with (self.root / f"lock{part}").open("w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:

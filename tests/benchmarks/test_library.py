@@ -19,7 +19,7 @@ EVERYTHING = (*CASES, *CONTROLS)
 
 
 @pytest.mark.parametrize(
-    ("seed", "split"), [(10, "tune"), (999, "tune"), (1000, "report"), (2**31, "report")]
+    ("seed", "split"), [(10, "tune"), (1999, "tune"), (2000, "report"), (2**31, "report")]
 )
 def test_the_seed_decides_the_split(seed: int, split: str) -> None:
     assert split_of(seed) == split
