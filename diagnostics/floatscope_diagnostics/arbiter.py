@@ -4,7 +4,7 @@ alternatives.
 An earlier finding explains a later one when the later cause can follow from it (``consequences``) and the
 earlier one was still going on, or had ended less than MEMORY_ROWS before. Findings
 that begin together are rivals: the most confident wins, the others become its alternatives. Below CONFIDENT
-the winner is ``undetermined``, with the two best.
+the winner is ``undetermined``, with the two best (``certainty``).
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from floatscope_diagnostics.certainty import CONFIDENT, certain_or_undetermined
 from floatscope_diagnostics.consequences import follows_from
-from floatscope_diagnostics.rule import SEVERITIES, Alternative, Finding, Remedy
+from floatscope_diagnostics.rule import SEVERITIES, Alternative, Finding
 
 RIVAL_ROWS = (
     2  # faults cross the network inside one step; what follows by +1 or +2 belongs to the same incident
@@ -21,7 +22,6 @@ RIVAL_ROWS = (
 MEMORY_ROWS = (
     64  # consequences such as an aged history come late; the longest measured cascade was 2 x 32 steps
 )
-CONFIDENT = 0.6  # below it the answer is undetermined, with the two best hypotheses and the test between them
 WEAKER = 0.2  # an explanation this much less sure than what it explains does not stand
 # A scale that breaks its own formula is no consequence of values that are merely large, imprecise or masked.
 EXACT_KINDS = (
@@ -70,7 +70,7 @@ def judge(candidates: Sequence[Finding], *, stride: int = 1) -> Judgement:
         else:
             kept[rivals[0]] = _with_rival(other, finding)
     found = sorted(
-        (_undetermined(k) for k in kept), key=lambda f: (f.segment, f.onset, -f.confidence, f.cause)
+        (certain_or_undetermined(k) for k in kept), key=lambda f: (f.segment, f.onset, -f.confidence, f.cause)
     )
     keys = {f.key for f in found}
     replaced = []
@@ -190,25 +190,3 @@ def _merge_ranks(candidates: Sequence[Finding], stride: int) -> list[Finding]:
         else:
             out.append(f)
     return out
-
-
-def _undetermined(f: Finding) -> Finding:
-    """A winner below CONFIDENT is reported as undetermined, with itself and its best rival as the
-    hypotheses."""
-    if f.confidence >= CONFIDENT or f.cause == "undetermined" or f.severity == "info":
-        return f
-    own = Alternative(f.cause, f.confidence, "not proven yet: " + f.decisive_test)
-    rivals = sorted(f.alternatives, key=lambda a: -a.confidence)[:1]
-    return replace(
-        f,
-        cause="undetermined",
-        kind=None,
-        alternatives=(own, *rivals),
-        summary=f"{f.summary} The cause is not certain: "
-        + " or ".join(a.cause for a in (own, *rivals))
-        + ".",
-        remedy=Remedy(
-            "Run the deciding test first. If it points to " + f.cause + ": " + f.remedy.text,
-            f.remedy.settings,
-        ),
-    )

@@ -14,7 +14,7 @@ from floatscope_trainer.faults.injection import parse_injection
 from floatscope_trainer.faults.kinds import FAULTS
 
 TUNE = Base(shape="small", recipe="delayed-max-32", seed=11, steps=2000)
-REPORT = Base(shape="small", recipe="delayed-max-32", seed=1001, steps=2000)
+REPORT = Base(shape="small", recipe="delayed-max-32", seed=2001, steps=2000)
 EVERYTHING = (*CASES, *CONTROLS)
 
 
