@@ -3,8 +3,8 @@ alternatives.
 
 An earlier finding explains a later one when the later cause can follow from it (``consequences``) and the
 earlier one was still going on, or had ended less than MEMORY_ROWS before. Findings
-that begin together are rivals: the most confident wins, the others become its alternatives. Below CONFIDENT
-the winner is ``undetermined``, with the two best (``certainty``).
+that begin together are rivals: the most confident wins, the others become its alternatives. Their confidences
+are calibrated, and an answer that is not sure enough is ``undetermined`` (``certainty``).
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from floatscope_diagnostics.certainty import CONFIDENT, certain_or_undetermined
+from floatscope_diagnostics.calibration import AS_STATED, CONFIDENT, Calibration
+from floatscope_diagnostics.certainty import settle
 from floatscope_diagnostics.consequences import follows_from
 from floatscope_diagnostics.rule import SEVERITIES, Alternative, Finding
 
@@ -45,8 +46,13 @@ class Judgement:
     replaced: tuple[tuple[Finding, Finding], ...] = ()
 
 
-def judge(candidates: Sequence[Finding], *, stride: int = 1) -> Judgement:
-    """Sorts what the rules said into incidents. stride: steps from one logged row to the next."""
+def judge(
+    candidates: Sequence[Finding], *, stride: int = 1, calibration: Calibration = AS_STATED
+) -> Judgement:
+    """Sorts what the rules said into incidents. stride: steps from one logged row to the next.
+
+    calibration: makes the confidences of the answers from those the rules state.
+    """
     kept: list[Finding] = []
     absorbed: list[tuple[Finding, str]] = []  # with the cause that explains it
     for finding in sorted(_merge_ranks(candidates, stride), key=_order):
@@ -69,9 +75,9 @@ def judge(candidates: Sequence[Finding], *, stride: int = 1) -> Judgement:
             kept[rivals[0]] = _with_rival(finding, other)
         else:
             kept[rivals[0]] = _with_rival(other, finding)
-    found = sorted(
-        (certain_or_undetermined(k) for k in kept), key=lambda f: (f.segment, f.onset, -f.confidence, f.cause)
-    )
+    first = min(((k.segment, _begins(k)) for k in kept if k.severity != "info"), default=(0, 0))
+    settled = (settle(k, calibration, earlier=(k.segment, _begins(k)) > first) for k in kept)
+    found = sorted(settled, key=lambda f: (f.segment, f.onset, -f.confidence, f.cause))
     keys = {f.key for f in found}
     replaced = []
     for finding, name in absorbed:
@@ -159,8 +165,9 @@ def _with_rival(winner: Finding, rival: Finding) -> Finding:
         )
     alternatives = winner.alternatives
     if all(a.cause != rival.cause for a in alternatives):
-        share = round(rival.confidence * (1.0 - winner.confidence), 4)
-        alternatives = (*alternatives, Alternative(rival.cause, share, f"weaker evidence: {rival.summary}"))
+        against = f"weaker evidence: {rival.summary}"
+        told = Alternative(rival.cause, rival.confidence, against, test=rival.decisive_test, rule=rival.rule)
+        alternatives = (*alternatives, told)
     return replace(winner, alternatives=alternatives)
 
 

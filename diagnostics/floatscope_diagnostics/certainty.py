@@ -1,31 +1,91 @@
-"""Whether the best explanation of an incident is sure enough to be named."""
+"""How sure the answer to an incident is, what else it may be, and whether that is enough to name it.
+
+The stated confidence of the best explanation becomes a calibrated one (``calibration``); what is left is
+shared
+among the other explanations and causes that nobody named, so that all together they make 1.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from floatscope_diagnostics.calibration import Calibration, clues_of
+from floatscope_diagnostics.differential import candidates, test_between
 from floatscope_diagnostics.rule import Alternative, Finding, Remedy
 
-CONFIDENT = 0.6  # below it the answer is undetermined, with the two best hypotheses and the test between them
+MOST = 3  # alternatives named in an answer
+LOOKALIKE_WEIGHT = 0.15  # of a cause that merely looks alike, against stated confidences of rules that saw it
+UNDETERMINED_AT_MOST = 0.59  # confidence of the answer that it is neither of the hypotheses
 
 
-def certain_or_undetermined(f: Finding) -> Finding:
-    """A winner below CONFIDENT is reported as undetermined, with itself and its best rival as the
-    hypotheses."""
-    if f.confidence >= CONFIDENT or f.cause == "undetermined" or f.severity == "info":
-        return f
-    own = Alternative(f.cause, f.confidence, "not proven yet: " + f.decisive_test)
-    rivals = sorted(f.alternatives, key=lambda a: -a.confidence)[:1]
+def settle(finding: Finding, calibration: Calibration, *, earlier: bool = False) -> Finding:
+    """The finding as it is answered: calibrated, with its rivals, ``undetermined`` below the threshold.
+
+    finding: best explanation of an incident; its alternatives have the confidences their rules stated.
+    earlier: whether another incident of the run began before.
+    """
+    if finding.severity == "info":
+        return finding
+    clues = clues_of(finding, earlier=earlier)
+    named = finding.cause != "undetermined"
+    sure = calibration.probability(clues) if named else 0.0
+    others = _others(finding, left=1.0 - sure, calibration=calibration, group=clues.group)
+    finding = replace(finding, basis=calibration.basis, alternatives=others)
+    if not named:
+        return _undetermined(finding, others[:2])
+    if sure >= calibration.threshold:
+        return replace(finding, confidence=sure)
+    own = Alternative(
+        finding.cause,
+        sure,
+        "not proven yet: " + finding.decisive_test,
+        test=finding.decisive_test,
+        rule=finding.rule,
+    )
+    return _undetermined(finding, sorted((own, *others[:1]), key=lambda a: -a.confidence))
+
+
+def _others(
+    finding: Finding, *, left: float, calibration: Calibration, group: str
+) -> tuple[Alternative, ...]:
+    """Rivals and causes that look alike, the likeliest first; they share ``left`` with what nobody named."""
+    weights = {a.cause: (a.confidence, a) for a in finding.alternatives if a.cause != finding.cause}
+    seen = dict(calibration.elsewhere.get(group, {}))
+    for cause in candidates(finding.cause, finding.symptom):
+        seen.setdefault(cause, LOOKALIKE_WEIGHT)
+    for cause, weight in seen.items():
+        if cause in (finding.cause, "undetermined"):
+            continue
+        before, told = weights.get(cause, (0.0, None))
+        why = told or Alternative(cause, 0.0, "looks alike; no sign of its own was seen")
+        weights[cause] = (before + weight, why)
+    total = sum(w for w, _ in weights.values()) + calibration.other
+    ranked = sorted(weights.values(), key=lambda x: (-x[0], x[1].cause))[:MOST]
+    return tuple(replace(a, confidence=left * w / total) for w, a in ranked)
+
+
+def _undetermined(finding: Finding, two: list[Alternative] | tuple[Alternative, ...]) -> Finding:
+    """The answer that leaves it open: two hypotheses, the test between them, and first of all that test.
+
+    Its confidence is that of neither hypothesis being right, at most UNDETERMINED_AT_MOST.
+    """
+    own = {a.cause: a.test for a in two if a.test}
+    test = finding.decisive_test
+    if len(two) == 2:
+        test = test_between(two[0].cause, two[1].cause, own=own)
+    was = finding.cause
+    text = finding.remedy.text
     return replace(
-        f,
+        finding,
         cause="undetermined",
         kind=None,
-        alternatives=(own, *rivals),
-        summary=f"{f.summary} The cause is not certain: "
-        + " or ".join(a.cause for a in (own, *rivals))
-        + ".",
-        remedy=Remedy(
-            "Run the deciding test first. If it points to " + f.cause + ": " + f.remedy.text,
-            f.remedy.settings,
-        ),
+        confidence=min(1.0 - sum(a.confidence for a in two), UNDETERMINED_AT_MOST),
+        alternatives=tuple(two),
+        decisive_test=test or finding.decisive_test,
+        summary=finding.summary
+        if was == "undetermined"
+        else f"{finding.summary} The cause is not certain: {' or '.join(a.cause for a in two)}.",
+        remedy=finding.remedy
+        if was == "undetermined"
+        else Remedy(f"Run the deciding test first. If it points to {was}: {text}", finding.remedy.settings),
     )

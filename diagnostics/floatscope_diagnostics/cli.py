@@ -78,14 +78,17 @@ def _run(args: argparse.Namespace) -> int:
         try:
             baseline = read_baseline(args.baseline, format_name=args.format)
         except UnreadableLog as error:
-            print(f"floatscope diagnose: {plain(args.baseline)}: {plain(str(error))}", file=sys.stderr)
-            return UNREADABLE
+            return _report([], [Unread(args.baseline, str(error))], args)
     done, unread = diagnose_paths(args.paths, format_name=args.format, baseline=baseline)
+    return _report(done, unread, args)
+
+
+def _report(done: Sequence[Diagnosed], unread: Sequence[Unread], args: argparse.Namespace) -> int:
+    """Prints what was found and what could not be read; returns the exit code."""
     for u in unread:
         print(f"floatscope diagnose: {plain(u.path)}: {plain(u.error)}", file=sys.stderr)
     if args.json:
-        if done or len(args.paths) > 1:
-            print(json.dumps(document(done, unread), ensure_ascii=False, allow_nan=False))
+        print(json.dumps(document(done, unread), ensure_ascii=False, allow_nan=False))
     else:
         _print_reports(done, args)
     sys.stdout.flush()
@@ -100,7 +103,7 @@ def _print_reports(done: Sequence[Diagnosed], args: argparse.Namespace) -> None:
         print(report(diagnosed, style), end="")
     if done:
         code = exit_code(done, [], fail_on=args.fail_on)
-        print(f"\nExit code {code}. As JSON: --json. Confidence is calibrated on emulation.")
+        print(f"\nExit code {code}. As JSON: --json. Confidence is {done[0].verdict.confidence_basis}.")
 
 
 def exit_code(done: Sequence[Diagnosed], unread: Sequence[Unread], *, fail_on: str) -> int:

@@ -160,13 +160,16 @@ def _round_robin(streams: Sequence[Iterator[tuple[int, Batch]]]) -> Iterator[tup
 
 
 def document(done: Sequence[Diagnosed], unread: Sequence[Unread]) -> dict[str, Any]:
-    """The JSON document: one verdict, or several runs with the inputs that could not be read."""
+    """The JSON document: one verdict, or several runs with the inputs that could not be read.
+
+    Its status is null where no run could be judged.
+    """
     if len(done) == 1 and not unread:
         return done[0].verdict.to_json()
-    worst = max((STATUSES.index(d.verdict.status) for d in done), default=0)
+    worst = max((STATUSES.index(d.verdict.status) for d in done), default=None)
     return {
         "schema": SCHEMA,
-        "status": STATUSES[worst],
+        "status": None if worst is None else STATUSES[worst],
         "runs": [d.verdict.to_json() for d in done],
         "unread": [{"path": u.path, "error": u.error} for u in unread],
     }

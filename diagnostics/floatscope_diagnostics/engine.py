@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from floatscope.protocol.batch import Batch
 from floatscope.protocol.runinfo import RunInfo
 from floatscope_diagnostics.arbiter import judge
+from floatscope_diagnostics.calibration import Calibration, fitted
 from floatscope_diagnostics.columns import Columns
 from floatscope_diagnostics.detectors.pairs import PairedLoss
 from floatscope_diagnostics.detectors.ranks import RankBoard
@@ -36,15 +37,22 @@ class Engine:
     """Diagnosis of one run.
 
     run: what is known of it, may grow by ``update_run``.  run_key: what makes finding ids unique among runs
-    (a run id); default the run's name.  rules: default all.
+    (a run id); default the run's name.  rules: default all.  calibration: of the confidences, default the one
+    fitted on the injection library.
     """
 
     def __init__(
-        self, run: RunInfo, *, run_key: str | None = None, rules: tuple[Rule, ...] | None = None
+        self,
+        run: RunInfo,
+        *,
+        run_key: str | None = None,
+        rules: tuple[Rule, ...] | None = None,
+        calibration: Calibration | None = None,
     ) -> None:
         self.run = run
         self.run_key = run_key if run_key is not None else (run.name or "")
         self.rules = load_rules() if rules is None else rules
+        self.calibration = fitted() if calibration is None else calibration
         self.columns = Columns(run)
         self._streams: dict[int, RankStream] = {}
         self._board = RankBoard()
@@ -96,7 +104,7 @@ class Engine:
                 signal = finding.evidence[0].signal if finding.evidence else finding.symptom
                 key = (finding.detected, finding.onset, signal)
                 found.append(replace(finding, rule=rule.code, key=key))
-        judgement = judge(found, stride=symptoms.stride)
+        judgement = judge(found, stride=symptoms.stride, calibration=self.calibration)
         findings = tuple(self._identify(f) for f in judgement.findings)
         ids = {id(j.finding): j.id for j in findings}
         findings += tuple(self._replaced(f, ids[id(by)]) for f, by in judgement.replaced)
@@ -110,6 +118,7 @@ class Engine:
             status=status,
             summary=summarize(findings, facts, status=status),
             last_clean_step=clean,
+            confidence_basis=self.calibration.basis,
             findings=findings,
             not_checked=unchecked(self.rules, facts),
         )
@@ -167,7 +176,14 @@ class Engine:
         )
 
     @classmethod
-    def restore(cls, run: RunInfo, state: bytes, *, rules: tuple[Rule, ...] | None = None) -> Engine:
+    def restore(
+        cls,
+        run: RunInfo,
+        state: bytes,
+        *,
+        rules: tuple[Rule, ...] | None = None,
+        calibration: Calibration | None = None,
+    ) -> Engine:
         """An engine that goes on as if it had never stopped.
 
         Raises StateError for foreign or damaged bytes.
@@ -177,7 +193,7 @@ class Engine:
             raise StateError(
                 f"the saved diagnosis state has version {tree.get('version')}, not {STATE_VERSION}"
             )
-        engine = cls(run, run_key=tree["run_key"], rules=rules)
+        engine = cls(run, run_key=tree["run_key"], rules=rules, calibration=calibration)
         engine.columns.add(tree["columns"])
         engine._board = RankBoard.load(tree["board"])
         engine._pairs = PairedLoss.load(tree["pairs"])

@@ -68,11 +68,18 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Alternative:
-    """A cause that was weighed and found less likely, and what speaks against it."""
+    """A cause that was weighed and found less likely, and what speaks against it.
+
+    confidence: as stated by its rule; in an answer its share of what the winner leaves.  test: what would
+    prove
+    it.  rule: that named it.
+    """
 
     cause: str
     confidence: float
     against: str
+    test: str = ""
+    rule: str = ""
 
     def to_json(self) -> dict[str, Any]:
         return {"cause": self.cause, "confidence": round(self.confidence, 2), "against": self.against}
@@ -133,6 +140,7 @@ class Finding:
     last: int | None = None
     rule: str = ""
     key: tuple[int, int, str] = (0, 0, "")
+    basis: str = "stated by the rule"
 
     @property
     def tensor(self) -> str | None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from floatscope_diagnostics.calibration import STATED
 from floatscope_diagnostics.rule import FAMILY_OF, SEVERITIES, Finding
 
 SCHEMA = "floatscope.verdict/1"
@@ -64,6 +65,7 @@ class Judged:
             "symptom": f.symptom,
             "severity": f.severity,
             "confidence": round(f.confidence, 2),
+            "confidence_basis": f.basis,
             "onset_step": f.onset,
             "onset_window": [
                 f.onset if f.onset_first is None else f.onset_first,
@@ -88,12 +90,13 @@ class Judged:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The state after the last step judged."""
+    """The state after the last step judged. confidence_basis: what the confidences of its alarms rest on."""
 
     source: Source
     status: str
     summary: str
     last_clean_step: int | None
+    confidence_basis: str = STATED
     findings: tuple[Judged, ...] = ()
     not_checked: tuple[Mapping[str, Any], ...] = field(default=())
 
@@ -106,6 +109,7 @@ class Verdict:
                 "status": self.status,
                 "summary": self.summary,
                 "last_clean_step": self.last_clean_step,
+                "confidence_basis": self.confidence_basis,
                 "findings": [j.to_json() for j in self.findings],
                 "not_checked": [dict(n) for n in self.not_checked],
             }

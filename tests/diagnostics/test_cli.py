@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import subprocess
 import sys
@@ -15,9 +16,12 @@ from floatscope_diagnostics.cli import main
 from tests.diagnostics.cases import amax_history_poisoning, scale_state_fault
 from tests.diagnostics.synthetic import Run
 
-VERDICT_KEYS = ["schema", "source", "status", "summary", "last_clean_step", "findings", "not_checked"]
+VERDICT_KEYS = [
+    "schema", "source", "status", "summary", "last_clean_step", "confidence_basis", "findings", "not_checked",
+]  # fmt: skip
 FINDING_KEYS = {
     "id", "state", "replaced_by", "family", "cause", "kind", "symptom", "severity", "confidence",
+    "confidence_basis",
     "onset_step",
     "onset_window", "detected_step", "resolved_step", "rank", "segment", "layer", "tensor", "order",
     "affected_tensors", "summary", "evidence", "alternatives", "remedy", "decisive_test", "rule",
@@ -111,8 +115,62 @@ def test_wrong_usage_is_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_missing_baseline_is_exit_code_2(healthy: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([healthy, "--baseline", "/nowhere"]) == 2
-    assert "/nowhere: no such file" in capsys.readouterr().err
+    assert main([healthy, "--baseline", "/nowhere", "--json"]) == 2
+    out = capsys.readouterr()
+    assert "/nowhere: no such file" in out.err
+    assert json.loads(out.out)["unread"][0]["path"] == "/nowhere"
+
+
+UNREADABLE: dict[str, tuple[bytes | None, str]] = {
+    "gone.jsonl": (None, "no such file"),
+    "empty.jsonl": (b"", "is empty"),
+    "blank.jsonl": (b"\n \n\n", "holds only blanks"),
+    "binary.bin": (bytes(range(256)) * 8, "binary"),
+    "pickle.pt": (b"\x80\x02}q\x00.", "a pickle (checkpoint)"),
+    "torn.jsonl": (b'{"step": 1, "lo', "holds no step"),
+    "torn.jsonl.gz": (gzip.compress(b'{"step": 1, "loss": 2.0}\n' * 9)[:-12], "cut off"),
+    "text.log": (b"iteration 1 of many\nall is well\n", "not a log of a known format"),
+    "torn.json": (b'{"log_history": [{"step": 1, "loss": 2.', "not complete JSON"),
+    "header.csv": (b"step,loss\n", "no row with numbers"),
+    "list.jsonl": (b"[1, 2]\n[3]\n", "expected"),
+    "wide.jsonl": (b'{"run": {"name": "a"}}\n', "holds no step"),
+}
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_an_input_that_cannot_be_read_is_a_document_and_exit_code_2(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content, why = UNREADABLE[name]
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content)
+    assert main([str(path), "--json"]) == 2
+    out = capsys.readouterr()
+    document = json.loads(out.out)
+    assert (document["schema"], document["status"], document["runs"]) == ("floatscope.verdict/1", None, [])
+    assert document["unread"][0]["path"] == str(path)
+    assert why in document["unread"][0]["error"]
+    assert why in out.err
+    assert main([str(path)]) == 2
+    assert capsys.readouterr().out == ""
+
+
+def test_a_directory_is_refused_with_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path), "--json"]) == 2
+    assert (
+        "is a directory. Name the log files in it"
+        in json.loads(capsys.readouterr().out)["unread"][0]["error"]
+    )
+
+
+def test_a_torn_last_line_is_passed_over_and_said(healthy: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with open(healthy, "a") as file:
+        file.write('{"step": 140, "loss": 2.')
+    assert main([healthy, "--json"]) == 0
+    source = json.loads(capsys.readouterr().out)["source"]
+    assert (source["skipped_lines"], source["last_step"]) == (1, 139)
+    assert "line 42 passed over" in source["notes"][0]
 
 
 def run_cli(*args: str, stdin: bytes | None = None) -> tuple[int, str, str]:

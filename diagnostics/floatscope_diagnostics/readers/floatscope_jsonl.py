@@ -30,7 +30,8 @@ def looks_like(head: bytes) -> bool:
     try:
         value = loads(line)
     except ProtocolError:
-        return b'"step"' in line or b'"tensors"' in line  # a damaged line among good ones
+        named = b'"step"' in line or b'"tensors"' in line  # a damaged line among good ones
+        return named and b'"log_history"' not in line
     return isinstance(value, dict) and "log_history" not in value
 
 
