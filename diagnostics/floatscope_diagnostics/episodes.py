@@ -147,9 +147,15 @@ class EpisodeLog:
         for episodes in self._by_signal.values():
             episodes[-1].open = False
 
-    def is_open(self, signal: str) -> bool:
+    def is_open(self, signal: str, *, row: int | None = None) -> bool:
+        """Whether the signal's last episode goes on; with ``row``, whether a sign at that row would be part
+        of it.
+        """
         episodes = self._by_signal.get(signal)
-        return bool(episodes) and episodes[-1].open  # type: ignore[index]
+        if not episodes or not episodes[-1].open:
+            return False
+        last = episodes[-1]
+        return row is None or row - last.last_row <= last.gap_rows + 1
 
     def symptoms(self, columns: Columns, *, rank: int, row: int) -> list[Symptom]:
         """All proven or suspected episodes as frozen symptoms, in order of onset."""

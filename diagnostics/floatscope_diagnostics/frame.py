@@ -40,6 +40,7 @@ class Frame:
     values[stat]: float32 [D, S], NaN where the stat is missing *or* NaN.  present[stat]: bool [D, S].
     nan, inf: bool [D, S], a non-finite value was counted in the tensor or shows in its statistics.
     bad_grad, bad_update: bool [D, S], the gradient norm of a weight, or its update, is not finite.
+    broken: bool [D], some tensor of the row is set in one of the four.
     sat: float32 [D, S], amax * scale / format maximum, as logged or computed; NaN where unknown.
     signals: float64 [D, SIGNAL_COUNT, S], NaN where missing, not finite, or the logarithm of 0.
     """
@@ -51,6 +52,7 @@ class Frame:
     inf: Bool
     bad_grad: Bool
     bad_update: Bool
+    broken: Bool
     sat: Float32
     signals: NDArray[np.float64]
 
@@ -111,14 +113,17 @@ def _finish(
         if "sat" in values:
             sat = np.where(present["sat"], values["sat"], sat)
         signals = _signals(values, sat)
+    bad_grad = _not_finite("grad_norm", values, present, shape)
+    bad_update = _not_finite("update_ratio", values, present, shape)
     return Frame(
         step=step,
         values=values,
         present=present,
         nan=nan,
         inf=inf,
-        bad_grad=_not_finite("grad_norm", values, present, shape),
-        bad_update=_not_finite("update_ratio", values, present, shape),
+        bad_grad=bad_grad,
+        bad_update=bad_update,
+        broken=(nan | inf | bad_grad | bad_update).any(axis=1),
         sat=sat,
         signals=signals,
     )
@@ -145,6 +150,7 @@ def bare_frame(step: int, values: Mapping[str, Float32], size: int) -> Frame:
         inf=no,
         bad_grad=no,
         bad_update=no,
+        broken=no.any(axis=1),
         sat=unknown,
         signals=np.full((1, SIGNAL_COUNT, size), np.nan),
     )

@@ -29,7 +29,6 @@ Bool = NDArray[np.bool_]
 STAIRS = 24  # entries; a random series of 1,024 needs 7 on average (harmonic number)
 # 0.35 %: logs print four digits or more; the smallest real fault seen moves the scale by over 0.5 %
 TOLERANCE_LOG2 = 0.005
-SLOTS = np.arange(STAIRS)[:, None]
 FLT_MAX = float(np.finfo(np.float32).max)
 
 
@@ -57,7 +56,11 @@ class ShadowScale:
         self.stair_pass = np.full((STAIRS, size), -1, np.int64)
         self.stair_loose = np.zeros((STAIRS, size), bool)
         self._last: int | None = None
-        self.half = np.full(size, np.nan)  # see _half_window; made afresh at every step
+        self._version = -1
+        self._top: Float64 = np.empty(0)
+        self._known: Float64 = np.zeros(size)  # largest amax sure to be in the window, from ``expect``
+        self._mine: dict[int, Bool] = {}
+        self._has: dict[int, bool] = {}
 
     def resize(self, size: int) -> None:
         have = len(self.count)
@@ -78,91 +81,120 @@ class ShadowScale:
     def step(
         self, step: int, amax: Float64, scale: Float64, columns: Columns, *, passes: int = 1
     ) -> tuple[Float64, Float64]:
-        """Takes one row (S,) and returns the lowest and highest scale the recipe allows at this step; NaN:
-        not known.
+        """``expect`` and then ``advance``: takes one row (S,) and returns the lowest and highest scale the
+        recipe allows at this step; NaN: not known.
 
         amax, scale: NaN where missing.  passes: forward passes of this step.  Steps that were not logged
         leave a hole of unknown amaxes: afterwards only the upper bound is checked until a full window has
         been seen.
         """
+        bounds = self.expect(step, amax, columns, passes=passes)
+        self.advance(step, amax, scale, columns, passes=passes)
+        return bounds
+
+    def expect(
+        self, step: int, amax: Float64, columns: Columns, *, passes: int = 1
+    ) -> tuple[Float64, Float64]:
+        """The lowest and highest scale (S,) that the recipe allows at ``step``, from the rows before it."""
         size = len(columns)
         self.resize(size)
-        self.half = self._half_window(columns)
-        low = np.full(size, np.nan)
-        high = np.full(size, np.nan)
+        self._prepare(columns)
         if self._last is None or step != self._last + 1:
             self.unknown[:] = np.nan
             self.count += max(step - self._last - 1, 0) * passes if self._last is not None else 0
-        self._last = step
-        top = columns.fmax * np.exp2(-columns.margin_log2)
+        low = np.full(size, np.nan)
+        high = np.full(size, np.nan)
         with np.errstate(all="ignore"):
-            self._delayed_max(columns, top, amax, scale, low, high, passes)
-            self._delayed_recent(columns, top, amax, low, high, passes)
-            current = columns.rule == CURRENT
-            if current.any():
-                ideal = np.where((amax > 0) & np.isfinite(amax), np.minimum(top / amax, FLT_MAX), np.nan)
+            if self._has[DELAYED_MAX]:
+                self._expect_max(columns, amax, low, high, passes)
+            if self._has[DELAYED_RECENT]:
+                self._expect_recent(columns, low, high, passes)
+            if self._has[CURRENT]:
+                current = columns.rule == CURRENT
+                ideal = np.where(
+                    (amax > 0) & np.isfinite(amax), np.minimum(self._top / amax, FLT_MAX), np.nan
+                )
                 high[current] = ideal[current]
                 low[current] = ideal[current] / 2  # power-of-two rounding may take up to one bit
+        return low, high
+
+    def advance(
+        self, step: int, amax: Float64, scale: Float64, columns: Columns, *, passes: int = 1
+    ) -> None:
+        """Takes in the row that ``expect`` was asked about."""
+        self._last = step
+        with np.errstate(all="ignore"):
+            if self._has[DELAYED_MAX]:
+                mine = self._mine[DELAYED_MAX]
+                self._bound(mine, scale)
+                self._roll(mine, columns, amax, passes)
+            if self._has[DELAYED_RECENT]:
+                self.unknown = np.where(self._mine[DELAYED_RECENT], 0.0, self.unknown)
         self.last_scale = np.where(np.isfinite(scale), scale, self.last_scale)
         self.last_amax = amax
         self.unknown[np.isnan(amax)] = np.nan
-        return low, high
 
-    def _half_window(self, columns: Columns) -> Float64:
-        """The scale a history of half the declared length would give: what advancing it twice a step looks
-        like."""
+    def half_window(self, columns: Columns) -> Float64:
+        """The scale (S,) that a history of half the declared length would give, between ``expect`` and
+        ``advance``: what advancing it twice a step looks like.
+        """
         alive = self.stair_pass >= (self.count - columns.history // 2)[None, :]
         newest = np.where(alive, self.stair_value, 0.0).max(axis=0) if len(self.count) else np.zeros(0)
         with np.errstate(all="ignore"):
-            top = columns.fmax * np.exp2(-columns.margin_log2)
-            return np.where((columns.rule == DELAYED_MAX) & (newest > 0), top / newest, np.nan)
+            return np.where((columns.rule == DELAYED_MAX) & (newest > 0), self._top / newest, np.nan)
 
-    def _delayed_max(
-        self,
-        columns: Columns,
-        top: Float64,
-        amax: Float64,
-        scale: Float64,
-        low: Float64,
-        high: Float64,
-        passes: int,
-    ) -> None:
-        mine = columns.rule == DELAYED_MAX
-        if not mine.any():
+    def _prepare(self, columns: Columns) -> None:
+        """What follows from the columns alone, made again when they change."""
+        if self._version == columns.version and len(self._top) == len(columns):
             return
+        self._version = columns.version
+        self._mine = {rule: columns.rule == rule for rule in (DELAYED_MAX, DELAYED_RECENT, CURRENT)}
+        self._has = {rule: bool(mask.any()) for rule, mask in self._mine.items()}
+        self._top = columns.fmax * np.exp2(-columns.margin_log2)
+
+    def _expect_max(
+        self, columns: Columns, amax: Float64, low: Float64, high: Float64, passes: int
+    ) -> None:
+        mine, top = self._mine[DELAYED_MAX], self._top
         # The entry of pass p is in the window while p >= count - history; with several passes in this step
-        # the last of
-        # them has pushed out up to passes - 1 more, and an entry may be that much older than noted.
+        # the last of them has pushed out up to passes - 1 more, and an entry may be that much older than
+        # noted.
         horizon = self.count - columns.history
-        known = np.where(self.stair_pass >= horizon[None, :], self.stair_value, 0.0).max(axis=0)
-        sure_live = (self.stair_pass >= (horizon + 2 * (passes - 1))[None, :]) & ~self.stair_loose
-        sure = np.where(sure_live, self.stair_value, 0.0).max(axis=0)
-        expired = (self.count - self.born >= columns.history) & ~np.isnan(self.unknown)
+        known = self._known = np.where(self.stair_pass >= horizon, self.stair_value, 0.0).max(axis=0)
+        sure = known
+        if passes > 1 or self.stair_loose.any():
+            sure_live = (self.stair_pass >= horizon + 2 * (passes - 1)) & ~self.stair_loose
+            sure = np.where(sure_live, self.stair_value, 0.0).max(axis=0)
+        open_rest = np.isnan(self.unknown)
+        expired = (self.count - self.born >= columns.history) & ~open_rest
         rest = np.where(expired, 0.0, self.unknown)  # NaN: anything may be hidden there
         most = np.fmax(known, rest)
         if passes > 1:
             most = np.fmax(most, np.where(np.isnan(amax), np.inf, amax))
         hi = np.where(sure > 0, np.minimum(top / sure, FLT_MAX), np.inf)
         lo = np.where(most > 0, np.minimum(top / most, FLT_MAX), 0.0)
-        lo = np.where(np.isnan(rest), 0.0, lo)
+        lo[open_rest] = 0.0
         # Inf in the window, or nothing but zeros: the old scale is kept.
-        keep = np.isinf(sure) | ((most == 0) & ~np.isnan(rest))
-        kept = np.where(np.isnan(self.unknown), np.nan, self.last_scale)
-        lo = np.where(keep, kept, np.where(np.isinf(most), 0.0, lo))
-        hi = np.where(keep, kept, np.where(np.isinf(rest) | np.isinf(known), np.inf, hi))
-        low[mine] = lo[mine]
-        high[mine] = hi[mine]
-        self._bound(mine, top, scale, known)
-        self._roll(mine, columns, amax, passes)
+        keep = np.isinf(sure) | ((most == 0) & ~open_rest)
+        odd = np.isinf(most)
+        if keep.any() or odd.any():
+            kept = np.where(open_rest, np.nan, self.last_scale)
+            lo = np.where(keep, kept, np.where(odd, 0.0, lo))
+            hi = np.where(keep, kept, np.where(np.isinf(rest) | np.isinf(known), np.inf, hi))
+        np.copyto(low, lo, where=mine)
+        np.copyto(high, hi, where=mine)
 
-    def _bound(self, mine: Bool, top: Float64, scale: Float64, known: Float64) -> None:
+    def _bound(self, mine: Bool, scale: Float64) -> None:
         """Learns from the scale seen how large the unknown part of the history can be."""
-        implied = np.where((scale > 0) & np.isfinite(scale), top / scale, np.nan)
-        fresh = mine & np.isnan(self.unknown) & ~np.isnan(implied)
-        self.born = np.where(fresh, self.count, self.born)
-        bound = np.where(implied <= known * (1 + 1e-3), 0.0, implied)
-        bound = np.where(fresh, implied, np.fmin(self.unknown, bound))
-        self.unknown = np.where(mine & ~np.isnan(implied), bound, self.unknown)
+        implied = np.where((scale > 0) & np.isfinite(scale), self._top / scale, np.nan)
+        told = mine & ~np.isnan(implied)
+        fresh = told & np.isnan(self.unknown)
+        bound = np.where(implied <= self._known * (1 + 1e-3), 0.0, implied)
+        bound = np.fmin(self.unknown, bound)
+        if fresh.any():
+            self.born = np.where(fresh, self.count, self.born)
+            bound = np.where(fresh, implied, bound)
+        self.unknown = np.where(told, bound, self.unknown)
 
     def _roll(self, mine: Bool, columns: Columns, amax: Float64, passes: int) -> None:
         """Adds this step's amax to the staircase:
@@ -173,24 +205,28 @@ class ShadowScale:
         value = np.where(np.isnan(amax), 0.0, np.abs(amax))
         put = rolls & (value > 0)
         # Values descend along the staircase, so those that stay are a prefix; entries that have left the
-        # window stay in
-        # front until the room is needed.
-        place = (self.stair_value > value).sum(axis=0)
-        if (place >= STAIRS).any():
-            self._compact(np.flatnonzero(put & (place >= STAIRS)), columns)
-            place = (self.stair_value > value).sum(axis=0)
-        gone = put & (place <= SLOTS)
-        self.stair_value[gone] = 0.0
-        self.stair_pass[gone] = -1
-        self.stair_loose[gone] = False
+        # window stay in front until the room is needed.
+        stays = self.stair_value > value
+        if stays[-1].any():
+            self._compact(np.flatnonzero(put & stays[-1]), columns)
+            stays = self.stair_value > value
+        place = stays.view(np.int8).sum(axis=0, dtype=np.int8)
+        # An emptied entry has the value 0 and so counts nowhere; its pass is overwritten with the next one.
+        keeps = stays | ~put
+        self.stair_value = np.where(keeps, self.stair_value, 0.0)
         # A full staircase: the newest entry is merged into the last one, whose value becomes an upper bound.
         column = np.flatnonzero(put)
-        slot = np.minimum(place[column], STAIRS - 1)
-        merged = place[column] >= STAIRS
+        at = place[column].astype(np.int64)
+        slot = np.minimum(at, STAIRS - 1)
+        merged = at >= STAIRS
         self.stair_pass[slot, column] = self.count[column] + passes - 1
-        self.stair_loose[slot, column] = merged
-        self.stair_value[slot[~merged], column[~merged]] = value[column[~merged]]
-        self.count = np.where(rolls, self.count + passes, self.count)
+        if merged.any() or self.stair_loose.any():
+            self.stair_loose &= keeps
+            self.stair_loose[slot, column] = merged
+            self.stair_value[slot[~merged], column[~merged]] = value[column[~merged]]
+        else:
+            self.stair_value[slot, column] = value[column]
+        self.count = self.count + passes * rolls
 
     def _compact(self, full: NDArray[np.int64], columns: Columns) -> None:
         """Drops entries that have left the window from the front of the columns ``full``."""
@@ -202,21 +238,16 @@ class ShadowScale:
                 array[:, i] = empty
                 array[:size, i] = kept
 
-    def _delayed_recent(
-        self, columns: Columns, top: Float64, amax: Float64, low: Float64, high: Float64, passes: int
-    ) -> None:
-        mine = columns.rule == DELAYED_RECENT
-        if not mine.any():
-            return
+    def _expect_recent(self, columns: Columns, low: Float64, high: Float64, passes: int) -> None:
+        mine = self._mine[DELAYED_RECENT]
         known = ~np.isnan(self.unknown)
         good = (self.last_amax > 0) & np.isfinite(self.last_amax)
-        want = np.where(good, np.minimum(top / self.last_amax, FLT_MAX), self.last_scale)
+        want = np.where(good, np.minimum(self._top / self.last_amax, FLT_MAX), self.last_scale)
         want = np.where(known & ~np.isnan(self.last_amax), want, np.nan)
         if passes > 1:
             want = np.full_like(want, np.nan)
-        low[mine] = want[mine]
-        high[mine] = want[mine]
-        self.unknown = np.where(mine, 0.0, self.unknown)
+        np.copyto(low, want, where=mine)
+        np.copyto(high, want, where=mine)
 
     def state(self) -> dict[str, Any]:
         return {**{name: getattr(self, name) for name in self.ARRAYS}, "last": self._last}

@@ -12,7 +12,7 @@ from floatscope_diagnostics.columns import Columns
 from floatscope_diagnostics.detectors.level import Level
 from floatscope_diagnostics.detectors.nonfinite import detect_nonfinite
 from floatscope_diagnostics.detectors.ranks import RankBoard
-from floatscope_diagnostics.detectors.row import ScalarRow, StatRow
+from floatscope_diagnostics.detectors.row import JudgedRow, ScalarRow, StatRow
 from floatscope_diagnostics.detectors.run_changes import RunChanges
 from floatscope_diagnostics.detectors.run_invariants import detect_run_invariants
 from floatscope_diagnostics.detectors.run_trends import RunTrends
@@ -51,6 +51,7 @@ class RankStream:
         self.run_changes = RunChanges()
         self.trends = Trends()
         self.run_trends = RunTrends()
+        self._waiting: list[JudgedRow] = []
 
     def feed(self, batch: Batch, *, segment: int | None) -> None:
         """Judges every step of the batch."""
@@ -70,6 +71,7 @@ class RankStream:
         for t, scalars in enumerate(scalar_rows(batch)):
             step = steps[t]
             if self.last_step is not None and step <= self.last_step:
+                self._judge_rows()
                 self._seam(self.segment + 1)
             elif self.last_step is not None:
                 self.gap.update(float(step - self.last_step))
@@ -83,6 +85,7 @@ class RankStream:
                 self.first_step = step
             self.last_step = step
             self.steps += 1
+        self._judge_rows()
 
     def recipe_changed(self) -> None:
         """Another recipe from here on: what the scales should be must be learned anew."""
@@ -150,10 +153,17 @@ class RankStream:
         broken = detect_nonfinite(row)
         wrong = self.scales.step(row, broken=broken)
         warming = self.run_changes.warming_up(self.first_step)
-        self.changes.step(row, excluded=broken, frozen=wrong, warming=warming)
-        self.trends.step(row, excluded=broken | wrong, warming=warming)
-        self.tensor_log.close(row=self.stat_rows)
+        self._waiting.append(JudgedRow(row, broken, wrong, warming))
         self.stat_rows += 1
+
+    def _judge_rows(self) -> None:
+        """Detectors that look at many rows at once get those since the last seam or batch."""
+        waiting, self._waiting = self._waiting, []
+        if not waiting:
+            return
+        self.changes.rows_in_order(waiting)
+        self.trends.rows_in_order(waiting)
+        self.tensor_log.close(row=self.stat_rows - 1)
 
     def state(self) -> dict[str, Any]:
         return {

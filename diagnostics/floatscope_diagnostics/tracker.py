@@ -18,7 +18,9 @@ Bool = NDArray[np.bool_]
 
 WINDOW_ROWS = 32  # effective memory; the faults looked for are abrupt or grow over at least ten steps
 CLIP_DEVIATIONS = 3.0  # a step moves the centre at most as if it were this many deviations away
+YOUNG_ROWS = 4
 MAD_TO_SIGMA = 1.2533  # mean absolute deviation to standard deviation of a normal: sqrt(pi / 2)
+_RATES = 1.0 / np.clip(np.arange(WINDOW_ROWS + 1), 1, None)  # by count: the plain mean at first
 
 
 class Tracker:
@@ -54,17 +56,26 @@ class Tracker:
         use = ~np.isnan(x)
         if frozen is not None:
             use &= ~frozen
+        self.take(x - self.center, use)
+
+    def take(self, away: Float64, use: Bool) -> None:
+        """Takes one row given as its distance from the centre (K, S), where ``use`` is set."""
         self.count += use
-        rate = 1.0 / np.clip(self.count, 1, WINDOW_ROWS)
-        away = np.where(use, x - self.center, 0.0)
-        young = (
-            self.count <= 4
-        )  # the first rows set the level; clipping them against a spread of 0 would pin it
-        limit = np.where(young, np.inf, np.maximum(self.spread, self.floor) * CLIP_DEVIATIONS)
-        step = np.clip(away, -limit, limit)
+        rate = _RATES.take(self.count, mode="clip")
+        limit = np.maximum(self.spread, self.floor)
+        limit *= CLIP_DEVIATIONS
+        # the first rows set the level; clipping them against a spread of 0 would pin it
+        np.copyto(limit, np.inf, where=self.count <= YOUNG_ROWS)
+        step = np.where(use, away, 0.0)
+        np.minimum(step, limit, out=step)
+        np.maximum(step, np.negative(limit, out=limit), out=step)
         self.center += rate * step
-        size = np.where(self.count <= 1, 0.0, np.abs(step))
-        self.spread += np.where(use, rate * (size - self.spread), 0.0)
+        np.abs(step, out=step)
+        np.copyto(step, 0.0, where=self.count <= 1)
+        step -= self.spread
+        step *= rate
+        np.copyto(step, 0.0, where=~use)
+        self.spread += step
 
     def restart(self) -> None:
         """A new segment or phase: learn the level afresh."""

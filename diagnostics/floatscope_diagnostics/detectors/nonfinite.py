@@ -21,11 +21,12 @@ _GRAD = (ROLE_CODES["grad_output"], ROLE_CODES["grad_input"])
 
 def detect_nonfinite(row: StatRow) -> NDArray[np.bool_]:
     """Emits the four signals for one row; returns the tensors (S,) that hold a non-finite value or update."""
-    nan, inf = row.frame.nan[row.d], row.frame.inf[row.d]
+    nan: NDArray[np.bool_] = row.frame.nan[row.d]
+    inf: NDArray[np.bool_] = row.frame.inf[row.d]
+    if not row.frame.broken[row.d]:
+        return nan
     bad: NDArray[np.bool_] = nan | inf
     bad_grad, bad_update = row.frame.bad_grad[row.d], row.frame.bad_update[row.d]
-    if not bad.any() and not bad_update.any() and not bad_grad.any():
-        return bad
     touched: NDArray[np.bool_] = bad | bad_grad | bad_update
     role = row.columns.role
     forward = bad & np.isin(role, (*_FORWARD, -1))
@@ -63,7 +64,7 @@ def _onset_extra(
     row: StatRow, signal: str, mask: NDArray[np.bool_], inf: NDArray[np.bool_]
 ) -> dict[str, float] | None:
     """At the first step: was it Inf, how saturated was the first tensor, how many tensors."""
-    if row.log.is_open(signal):
+    if row.log.is_open(signal, row=row.index):
         return None
     first = row.columns.first(mask)
     if first is None:

@@ -54,6 +54,21 @@ class StatRow:
 
 
 @dataclass(frozen=True)
+class JudgedRow:
+    """A row and what the detectors before found in it.
+
+    excluded: tensors (S,) that hold NaN or Inf and are not judged.  frozen: tensors whose scale breaks its
+    recipe; they are judged, but their levels are not updated.  warming: the learning rate still rises or the
+    run has just begun from scratch, so levels move by themselves.
+    """
+
+    row: StatRow
+    excluded: NDArray[np.bool_]
+    frozen: NDArray[np.bool_]
+    warming: bool
+
+
+@dataclass(frozen=True)
 class ScalarRow:
     """The scalars of one step. index: counts the rank's steps. A missing scalar has no key."""
 

@@ -36,7 +36,6 @@ class ScaleState:
     def __init__(self, size: int = 0) -> None:
         self.shadow = ShadowScale(size)
         self.last_scale = np.full(size, np.nan)
-        self.same = np.zeros(size, np.int32)  # rows in a row with an unchanged scale
         self.off = np.zeros(size, np.int32)  # rows in a row outside the shadow interval
         self.moved = np.zeros(size, bool)  # the scale moved when it left the interval; else it stood still
         self.written = np.full(size, -1, np.int64)  # step at which the scale last changed
@@ -47,7 +46,7 @@ class ScaleState:
         if have == size:
             return
         grown = ScaleState(size)
-        for name in ("last_scale", "same", "off", "moved", "written"):
+        for name in ("last_scale", "off", "moved", "written"):
             getattr(grown, name)[:have] = getattr(self, name)
             setattr(self, name, getattr(grown, name))
         self.shadow.resize(size)
@@ -70,14 +69,14 @@ class ScaleState:
         passes = (
             max(int(row.scalars.get("passes", 1.0)), 1) if np.isfinite(row.scalars.get("passes", 1.0)) else 1
         )
-        low, high = self.shadow.step(row.step, amax, np.where(present, scale, np.nan), columns, passes=passes)
+        low, high = self.shadow.expect(row.step, amax, columns, passes=passes)
         bad = present & ~broken & (~np.isfinite(scale) | (scale <= 0))
         if bad.any():
             self._hit(row, "scale_nonfinite", bad, np.abs(scale))
         high = self._current_like(row, high, amax)
         reset = self._reset(row, scale, present & ~broken)
         wrong = self._compare(row, scale, present & ~bad & ~broken, low, high, skip=reset)
-        self.same = np.where(scale == self.last_scale, self.same + 1, 0).astype(np.int32)
+        self.shadow.advance(row.step, amax, np.where(present, scale, np.nan), columns, passes=passes)
         self.written = np.where(present & (scale != self.last_scale), row.step, self.written)
         self.last_scale = np.where(present, scale, self.last_scale)
         self.last_step = row.step
@@ -86,7 +85,9 @@ class ScaleState:
 
     def _reset(self, row: StatRow, scale: Float64, present: Bool) -> Bool:
         one: Bool = present & (scale == 1.0)
-        if self.last_step is None and one.any() and self._begins_lost(row, one, present):
+        if not one.any():
+            return one
+        if self.last_step is None and self._begins_lost(row, one, present):
             self._hit(row, "scale_reset", one, np.ones(len(one)))
             return one
         before = np.isfinite(self.last_scale) & present & (row.columns.rule != CURRENT)
@@ -94,7 +95,7 @@ class ScaleState:
         if changed.sum() >= RESET_MIN_TENSORS and changed.sum() >= RESET_SHARE * before.sum():
             self._hit(row, "scale_reset", one, np.abs(np.log2(np.where(changed, self.last_scale, 1.0))))
             return one
-        if row.log.is_open("scale_reset") and one.sum() >= RESET_SHARE * present.sum():
+        if row.log.is_open("scale_reset", row=row.index) and one.sum() >= RESET_SHARE * present.sum():
             self._hit(row, "scale_reset", one, np.zeros(len(one)))
             return one
         return np.zeros(len(one), bool)
@@ -120,9 +121,12 @@ class ScaleState:
             down = usable & ~skip & (below > TOLERANCE_LOG2)
             # an open interval (low 0 or high inf) gives -inf: never a violation
         off = up | down
-        begins = off & (self.off == 0)
-        self.moved = np.where(begins, scale != self.last_scale, self.moved)
-        self.off = np.where(off, self.off + 1, 0).astype(np.int32)
+        if off.any():
+            begins = off & (self.off == 0)
+            self.moved = np.where(begins, scale != self.last_scale, self.moved)
+            self.off = np.where(off, self.off + 1, 0).astype(np.int32)
+        elif self.off.any():
+            self.off[:] = 0
         if up.any():
             self._hit(row, "scale_high", up, above, scale=scale)
         if down.any():
@@ -152,7 +156,7 @@ class ScaleState:
         extra: dict[str, float] = {}
         if scale is not None:
             with np.errstate(all="ignore"):
-                half = np.abs(np.log2(scale / self.shadow.half)) < TOLERANCE_LOG2
+                half = np.abs(np.log2(scale / self.shadow.half_window(row.columns))) < TOLERANCE_LOG2
             extra["total_moved"] = float((self.moved & mask).sum())
             extra["total_half"] = float((half & mask).sum())
             extra["total_count"] = float(mask.sum())
@@ -181,7 +185,6 @@ class ScaleState:
         return {
             "shadow": self.shadow.state(),
             "last_scale": self.last_scale,
-            "same": self.same,
             "off": self.off,
             "moved": self.moved,
             "written": self.written,
@@ -192,7 +195,7 @@ class ScaleState:
     def load(cls, state: Mapping[str, Any]) -> ScaleState:
         out = cls()
         out.shadow = ShadowScale.load(state["shadow"])
-        for name in ("last_scale", "same", "off", "moved", "written"):
+        for name in ("last_scale", "off", "moved", "written"):
             setattr(out, name, state[name])
         out.last_step = state["last_step"]
         return out

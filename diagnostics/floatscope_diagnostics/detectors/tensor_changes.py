@@ -18,14 +18,14 @@ Signals: ``amax_jump``, ``amax_zero``, ``clipping``, ``clipping_grad``, ``underf
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from floatscope_diagnostics.columns import ROLE_CODES, Columns
-from floatscope_diagnostics.detectors.row import StatRow, skipped_by_scaler
+from floatscope_diagnostics.detectors.row import JudgedRow, StatRow, skipped_by_scaler
 from floatscope_diagnostics.frame import (
     AMAX,
     GRAD,
@@ -37,7 +37,7 @@ from floatscope_diagnostics.frame import (
     UNDERFLOW,
     UPDATE,
 )
-from floatscope_diagnostics.tracker import Tracker
+from floatscope_diagnostics.tracker import MAD_TO_SIGMA, Tracker
 
 Float64 = NDArray[np.float64]
 Bool = NDArray[np.bool_]
@@ -72,6 +72,8 @@ UPDATE_LEAP_LOG2 = 3.0  # a part of the weights may be enough when they leap
 UPDATE_LEAP_SHARE = 0.15
 UNCHANGED_RISE_PCT = 8.0  # [0.06]
 ALL_SHARE = 0.7  # of the tensors of a class
+MAX_BLOCK_ROWS = 64
+BLOCK_SERIES = 1 << 15  # series times rows judged together: they stay in the processor's cache
 
 
 class TensorChanges:
@@ -86,6 +88,7 @@ class TensorChanges:
         self.lr_level: float | None = None
         self._version = -1
         self._limits: dict[Any, Float64] = {}
+        self._stretch = MAX_BLOCK_ROWS  # rows to try together next; no part of what is known about the run
 
     def resize(self, size: int) -> None:
         have = self.rows.shape[1]
@@ -107,50 +110,140 @@ class TensorChanges:
         self.spiked[:] = FAR_BACK
         self.idle[:] = False
 
-    def step(self, row: StatRow, *, excluded: Bool, frozen: Bool, warming: bool) -> None:
-        """Judges one row.
+    def rows_in_order(self, judged: Sequence[JudgedRow]) -> None:
+        """Judges rows of one segment, in order, that all know the same columns.
 
-        excluded: tensors (S,) that hold NaN or Inf and are not judged.  frozen: tensors whose scale breaks
-        its
-        recipe; they are judged, but their levels are not updated.  warming: the learning rate still rises or
-        the run has just begun from scratch, so levels move by themselves.
+        Most rows of a healthy run have nothing to say, so a block of rows is first taken as if none had: the
+        levels are carried through it and all conditions are looked at together. From the first row that
+        might have something to say the block is taken back and that row is judged by itself.
         """
-        self.resize(len(row.columns))
-        x = row.frame.signals[row.d]
-        if skipped_by_scaler(row.scalars):
-            x = x.copy()
-            x[[UPDATE, GRAD, UNCHANGED]] = np.nan  # nothing was updated
-        away = x - self.tracker.center
-        if self._version != row.columns.version:
-            self._version, self._limits = row.columns.version, _class_limits(row.columns)
-        limits = self._limits
+        at = 0
+        while at < len(judged):
+            size = min(self._stretch, len(judged) - at, max(1, BLOCK_SERIES // max(1, self.rows.size)))
+            quiet = self._quiet_rows(judged[at : at + size]) if size > 1 else 0
+            at += quiet
+            if quiet == size:
+                self._stretch = min(2 * self._stretch, MAX_BLOCK_ROWS)
+                continue
+            spoke = self._step(judged[at])
+            at += 1
+            self._stretch = 1 if spoke else max(2, self._stretch)
+
+    def _quiet_rows(self, judged: Sequence[JudgedRow]) -> int:
+        """Takes rows up to the first that might have something to say; returns how many."""
+        first = judged[0].row
+        self.resize(len(first.columns))
+        if self.rows.any() or self.idle.any() or first.log.is_open("headroom_up", row=first.index):
+            return 0
+        if first.index - int(self.spiked.max(initial=FAR_BACK)) <= SPIKE_ROWS:
+            return 0
+        x = np.stack([_values(j.row) for j in judged])
+        use = ~np.isnan(x)
+        excluded = np.stack([j.excluded for j in judged])
+        held = excluded | np.stack([j.frozen for j in judged])
+        if held.any():
+            use &= ~held[:, None]
+        track, rate = self.tracker, self.lr_level
+        center, spread = np.empty_like(x), np.empty_like(x)
+        count = np.empty(x.shape, np.int32)
+        away, shift = np.empty_like(x), np.zeros(len(judged))
+        for k, j in enumerate(judged):
+            center[k], spread[k], count[k] = track.center, track.spread, track.count
+            np.subtract(x[k], track.center, out=away[k])
+            track.take(away[k], use[k])
+            shift[k] = self._lr_shift(j.row)
+            self._learn_lr(j.row)
+        speaks = self._speaks(judged, x, away, spread, count, shift, excluded)
+        quiet = int(np.argmax(speaks)) if speaks.any() else len(judged)
+        if quiet < len(judged):
+            track.center, track.spread, track.count = center[quiet], spread[quiet], count[quiet]
+            self.lr_level = rate
+            for j in judged[:quiet]:
+                self._learn_lr(j.row)
+        return quiet
+
+    def _speaks(
+        self,
+        judged: Sequence[JudgedRow],
+        x: Float64,
+        away: Float64,
+        spread: Float64,
+        count: NDArray[np.int32],
+        shift: Float64,
+        excluded: Bool,
+    ) -> Bool:
+        """Rows (n,) that might have something to say; every one that has is among them.
+
+        x, away, spread, count: (n, SIGNAL_COUNT, S), the levels as they were before each row.
+        """
+        columns = judged[0].row.columns
+        limits = self._limits_of(columns)
+        alarm = self._alarms(x, away, spread, count, columns, excluded)
         with np.errstate(invalid="ignore"):
-            unusual = np.abs(away) > UNUSUAL * self.tracker.deviation()
-        unusual &= self.tracker.count >= READY_ROWS
+            tensor = (columns.scaled & (-x[:, HEADROOM] > limits[CLIP_LOG2])) | (
+                ~columns.scaled & ~columns.backward & (-x[:, HEADROOM] > NEAR_LIMIT_LOG2)
+            )
+            tensor |= columns.backward & (x[:, UNDERFLOW] > CHRONIC_PCT)
+            moved = np.abs(away[:, UPDATE]) + np.abs(shift)[:, None] > UPDATE_STEP_LOG2
+            tensor |= moved & (count[:, UPDATE] >= READY_ROWS)
+        amax = [j.row.frame.row("amax", j.row.d) for j in judged]
+        zero = np.array([a is not None and bool((a == 0).any()) for a in amax])
+        return alarm.any(axis=(1, 2)) | tensor.any(axis=1) | zero
+
+    def _alarms(
+        self,
+        x: Float64,
+        away: Float64,
+        spread: Float64,
+        count: NDArray[np.int32],
+        columns: Columns,
+        excluded: Bool,
+    ) -> Bool:
+        """Where a signal is off its level, arrays (..., SIGNAL_COUNT, S); excluded (..., S)."""
+        limits = self._limits_of(columns)
         alarm = np.zeros(x.shape, bool)
         with np.errstate(invalid="ignore"):
-            alarm[AMAX] = unusual[AMAX] & (away[AMAX] > limits[AMAX_JUMP_LOG2])
-            alarm[HEADROOM] = unusual[HEADROOM] & (away[HEADROOM] > limits[HEADROOM_UP_LOG2])
-            alarm[UNDERFLOW] = unusual[UNDERFLOW] & (away[UNDERFLOW] > limits[UNDERFLOW_RISE_PCT])
-            alarm[OVERFLOW] = (
-                row.columns.scaled
-                & (x[OVERFLOW] > limits[CLIP_PCT])
-                & (away[OVERFLOW] > limits[CLIP_PCT] / 2)
-            )
-            alarm[SQNR] = unusual[SQNR] & (away[SQNR] < -limits[SQNR_DROP_ALL_DB])
-            alarm[UNCHANGED] = unusual[UNCHANGED] & (away[UNCHANGED] > UNCHANGED_RISE_PCT)
-        alarm &= ~excluded
+            unusual = np.abs(away) > UNUSUAL * np.maximum(spread * MAD_TO_SIGMA, self.tracker.floor)
+            unusual &= count >= READY_ROWS
+            for k, limit in (
+                (AMAX, limits[AMAX_JUMP_LOG2]),
+                (HEADROOM, limits[HEADROOM_UP_LOG2]),
+                (UNDERFLOW, limits[UNDERFLOW_RISE_PCT]),
+                (UNCHANGED, UNCHANGED_RISE_PCT),
+            ):
+                alarm[..., k, :] = unusual[..., k, :] & (away[..., k, :] > limit)
+            alarm[..., SQNR, :] = unusual[..., SQNR, :] & (away[..., SQNR, :] < -limits[SQNR_DROP_ALL_DB])
+            clipped = x[..., OVERFLOW, :] > limits[CLIP_PCT]
+            clipped &= away[..., OVERFLOW, :] > limits[CLIP_PCT] / 2
+            alarm[..., OVERFLOW, :] = columns.scaled & clipped
+        alarm &= ~excluded[..., None, :]
+        return alarm
+
+    def _limits_of(self, columns: Columns) -> dict[Any, Float64]:
+        if self._version != columns.version:
+            self._version, self._limits = columns.version, _class_limits(columns)
+        return self._limits
+
+    def _step(self, judged: JudgedRow) -> bool:
+        """Judges one row by itself; whether it had something to say."""
+        row, excluded, frozen = judged.row, judged.excluded, judged.frozen
+        self.resize(len(row.columns))
+        x = _values(row)
+        away = x - self.tracker.center
+        limits = self._limits_of(row.columns)
+        alarm = self._alarms(x, away, self.tracker.spread, self.tracker.count, row.columns, excluded)
         self._count(alarm, row.step)
         broken = bool((excluded & ~row.columns.backward).any())
-        self._emit_jumps(row, x, away, alarm, limits, warming=warming, broken=broken)
+        self._emit_jumps(row, x, away, alarm, limits, warming=judged.warming, broken=broken)
         self._emit_flushed(row, x, away, alarm, limits)
         self._emit_precision(row, away, alarm, limits)
         self._emit_updates(row, away, alarm)
         hold = (alarm & (self.rows <= RELEASE_ROWS)) | excluded | frozen
         for k in (UNDERFLOW, SQNR, UNCHANGED):
             hold[k] |= alarm[k]
-        self.tracker.update(x, frozen=hold)
+        self.tracker.take(away, ~(np.isnan(x) | hold))
         self._learn_lr(row)
+        return bool(alarm.any())
 
     def _count(self, alarm: Bool, step: int) -> None:
         begins = alarm & (self.rows == 0)
@@ -250,7 +343,7 @@ class TensorChanges:
         with np.errstate(invalid="ignore"):
             left_idle = (away[HEADROOM] > SPIKE_HEADROOM_LOG2) & (row.index - self.spiked <= SPIKE_ROWS)
         idle |= left_idle & ~alarm[AMAX] & (row.index > self.spiked)
-        held = row.log.is_open("headroom_up") & (away[HEADROOM] > SPIKE_HEADROOM_LOG2)
+        held = row.log.is_open("headroom_up", row=row.index) & (away[HEADROOM] > SPIKE_HEADROOM_LOG2)
         idle |= held & self.idle
         self.idle = idle
         self._hit(row, "headroom_up", HEADROOM, idle, away[HEADROOM], gap_rows=2)
@@ -330,6 +423,15 @@ class TensorChanges:
         for name in ("rows", "since", "spiked", "idle", "lr_level"):
             setattr(out, name, state[name])
         return out
+
+
+def _values(row: StatRow) -> Float64:
+    """The row's signals (SIGNAL_COUNT, S), without those of an update that was dropped."""
+    x: Float64 = row.frame.signals[row.d]
+    if skipped_by_scaler(row.scalars):
+        x = x.copy()
+        x[[UPDATE, GRAD, UNCHANGED]] = np.nan  # nothing was updated
+    return x
 
 
 def _middle(values: Float64) -> float:

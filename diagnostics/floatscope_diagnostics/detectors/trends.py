@@ -9,14 +9,14 @@ CREEP_SHARE of the limit was passed for good. Off during learning-rate warm-up, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from floatscope_diagnostics.columns import ROLE_CODES, Columns
-from floatscope_diagnostics.detectors.row import StatRow
+from floatscope_diagnostics.detectors.row import JudgedRow, StatRow
 from floatscope_diagnostics.frame import AMAX, UNDERFLOW
 
 Float64 = NDArray[np.float64]
@@ -34,6 +34,7 @@ GRAD_GROWTH_LOG2 = 2.5  # clean gradients wander by 2 octaves
 UNDERFLOW_CREEP_PCT = (6.0, 15.0)  # forward, backward; clean runs 1 and 4
 _ROWS = [AMAX, UNDERFLOW]
 MOVES = np.array([[MAX_MOVE], [MAX_MOVE * 10]])
+_RATES = 1.0 / np.clip(np.arange(FAST_ROWS + 1), 1, None)  # by count: the plain mean at first
 
 
 class Trends:
@@ -45,6 +46,7 @@ class Trends:
         self.count = np.zeros((2, size), np.int32)
         self.creep = np.full((2, size), -1, np.int64)  # step since which CREEP_SHARE of the limit is passed
         self.rows = np.zeros((2, size), np.int32)  # rows in a row above the limit
+        self._growing = True  # some creep or rows may be set; checked again at the next row
         self._version = -1
         self._limit = np.zeros((2, size))
 
@@ -63,30 +65,54 @@ class Trends:
         fresh = Trends(self.fast.shape[1])
         for name in self.ARRAYS:
             setattr(self, name, getattr(fresh, name))
+        self._growing = True
 
-    def step(self, row: StatRow, *, excluded: Bool, warming: bool) -> None:
-        """Judges one row; excluded tensors (S,) keep their state. While warming up the growth of amax starts
-        afresh."""
-        self.resize(len(row.columns))
-        if warming:
-            self.fast[0], self.low[0], self.count[0], self.creep[0], self.rows[0] = np.nan, np.nan, 0, -1, 0
-        x = row.frame.signals[row.d][_ROWS]
-        use = ~np.isnan(x) & ~excluded
+    def rows_in_order(self, judged: Sequence[JudgedRow]) -> None:
+        """Judges rows of one segment, in order; excluded and frozen tensors keep their state. While the run
+        warms up the growth of amax starts afresh.
+        """
+        size = len(judged[0].row.columns)
+        self.resize(size)
+        limits = self._limits(judged[0].row.columns)
+        near = limits * CREEP_SHARE
+        for j in judged:
+            if j.warming:
+                self.fast[0], self.low[0], self.count[0], self.creep[0], self.rows[0] = np.nan, np.nan, 0, -1, 0
+                self._growing = bool((self.creep >= 0).any() or self.rows.any())
+            use = self._follow(j)
+            rise = self.fast - self.low
+            with np.errstate(invalid="ignore"):
+                early = (rise > near) & use
+            if not self._growing and not early.any():
+                continue
+            self._growing = True
+            rise = np.where(np.isnan(rise), 0.0, rise)
+            step = j.row.step
+            self.creep = np.where(early & (self.creep < 0), step, np.where(early | ~use, self.creep, -1))
+            above = (rise > limits) & use & (self.count >= READY_ROWS)
+            self.rows = np.where(above, self.rows + 1, np.where(use, 0, self.rows)).astype(np.int32)
+            if (self.rows >= PERSIST_ROWS).any():
+                self._emit(j.row, rise)
+            self._growing = bool((self.creep >= 0).any() or self.rows.any())
+
+    def _follow(self, judged: JudgedRow) -> Bool:
+        """Takes one row into the averages; where it could be used (2, S)."""
+        x = judged.row.frame.signals[judged.row.d][_ROWS]
+        use: Bool = ~np.isnan(x)
+        use &= ~(judged.excluded | judged.frozen)
         self.count += use
+        rate = _RATES.take(self.count, mode="clip")
+        move = x - self.fast
+        np.minimum(move, MOVES, out=move)
+        np.maximum(move, -MOVES, out=move)
+        move *= rate
+        move += self.fast
         first = np.isnan(self.fast)
-        rate = np.maximum(1.0 / np.maximum(self.count, 1), 1.0 / FAST_ROWS)
-        move = np.where(first, 0.0, np.clip(x - self.fast, -MOVES, MOVES) * rate)
-        self.fast = np.where(use, np.where(first, x, self.fast + move), self.fast)
-        settled = self.count >= READY_ROWS // 2
-        self.low = np.where(settled, np.fmin(self.low, self.fast), self.low)
-        rise = np.where(np.isnan(self.low), 0.0, self.fast - self.low)
-        limits = self._limits(row.columns)
-        early = (rise > limits * CREEP_SHARE) & use
-        self.creep = np.where(early & (self.creep < 0), row.step, np.where(early | ~use, self.creep, -1))
-        above = (rise > limits) & use & (self.count >= READY_ROWS)
-        self.rows = np.where(above, self.rows + 1, np.where(use, 0, self.rows)).astype(np.int32)
-        if (self.rows >= PERSIST_ROWS).any():
-            self._emit(row, rise)
+        np.copyto(move, x, where=first)
+        np.copyto(self.fast, move, where=use)
+        low = np.fmin(self.low, self.fast)
+        np.copyto(self.low, low, where=self.count >= READY_ROWS // 2)
+        return use
 
     def _limits(self, columns: Columns) -> Float64:
         if self._version != columns.version:
