@@ -25,6 +25,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from floatscope_diagnostics.clues import Clues, logit, sigmoid
 from floatscope_diagnostics.rule import FAMILY_OF, Finding
 
 SCHEMA = "floatscope.calibration/1"
@@ -32,41 +33,11 @@ BASIS = "calibrated on emulation"
 STATED = "stated by the rule"
 CONFIDENT = 0.6  # below it the answer is undetermined, with the two best hypotheses and the test between them
 LOWEST, HIGHEST = 0.02, 0.98  # a few hundred runs cannot show more certainty than one in fifty
-MAX_SIGNALS = 3  # evidence of more kinds than this counts as this many
 FILE = "calibration.json"
 
 
 class CalibrationError(ValueError):
     """The data file of the calibration is damaged. The message names the field."""
-
-
-@dataclass(frozen=True)
-class Clues:
-    """What is known about a claim beyond its words.
-
-    stated: the rule's confidence, 0 to 1.  rival: that of the best other explanation, 0 without one.
-    signals: kinds of evidence.  earlier: whether the run had another incident before.
-    """
-
-    rule: str
-    cause: str
-    stated: float
-    rival: float = 0.0
-    signals: int = 1
-    earlier: bool = False
-
-    @property
-    def group(self) -> str:
-        return f"{self.rule}/{self.cause}"
-
-    def features(self) -> Mapping[str, float]:
-        """Numbers the map weighs, by name."""
-        return {
-            "slope": logit(self.stated),
-            "rival": self.rival,
-            "signals": float(min(self.signals, MAX_SIGNALS) - 1),
-            "earlier": float(self.earlier),
-        }
 
 
 @dataclass(frozen=True)
@@ -161,16 +132,6 @@ def clues_of(finding: Finding, *, earlier: bool) -> Clues:
         signals=len({e.signal for e in finding.evidence}),
         earlier=earlier,
     )
-
-
-def logit(p: float) -> float:
-    """Log odds, of a probability kept away from 0 and 1 by 1 %."""
-    p = min(max(p, 0.01), 0.99)
-    return math.log(p / (1.0 - p))
-
-
-def sigmoid(z: float) -> float:
-    return 1.0 / (1.0 + math.exp(-z)) if z >= 0 else math.exp(z) / (1.0 + math.exp(z))
 
 
 def _object(value: object, where: str) -> Mapping[str, Any]:

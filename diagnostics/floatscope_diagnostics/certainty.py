@@ -30,7 +30,7 @@ def settle(finding: Finding, calibration: Calibration, *, earlier: bool = False)
     named = finding.cause != "undetermined"
     sure = calibration.probability(clues) if named else 0.0
     others = _others(finding, left=1.0 - sure, calibration=calibration, group=clues.group)
-    finding = replace(finding, basis=calibration.basis, alternatives=others)
+    finding = replace(finding, basis=calibration.basis, clues=clues, alternatives=others)
     if not named:
         return _undetermined(finding, others[:2])
     if sure >= calibration.threshold:

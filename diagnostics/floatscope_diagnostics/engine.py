@@ -21,7 +21,8 @@ from floatscope_diagnostics.columns import Columns
 from floatscope_diagnostics.detectors.pairs import PairedLoss
 from floatscope_diagnostics.detectors.ranks import RankBoard
 from floatscope_diagnostics.episodes import Symptom
-from floatscope_diagnostics.not_checked import unchecked
+from floatscope_diagnostics.logged import seen_stats
+from floatscope_diagnostics.not_checked import LogGaps, unchecked
 from floatscope_diagnostics.rule import Finding, Rule, RunFacts, Symptoms, Window
 from floatscope_diagnostics.rules import load_rules
 from floatscope_diagnostics.state_codec import StateError, pack, unpack
@@ -29,7 +30,7 @@ from floatscope_diagnostics.stream import RankStream
 from floatscope_diagnostics.summary import summarize
 from floatscope_diagnostics.verdict import Judged, Source, Verdict, finding_id, status_of
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 CONFIRMED = 0.9  # surer than this, or two kinds of evidence: confirmed, else raised
 
 
@@ -120,7 +121,7 @@ class Engine:
             last_clean_step=clean,
             confidence_basis=self.calibration.basis,
             findings=findings,
-            not_checked=unchecked(self.rules, facts),
+            not_checked=unchecked(self.rules, facts, self.gaps()),
         )
 
     def symptoms(self) -> Symptoms:
@@ -148,8 +149,8 @@ class Engine:
             recipe=self.run.recipe,
             formats=self._formats,
             tensors=len(columns),
-            stats=frozenset(p for s in streams for p in s.stats_seen),
-            scalars=frozenset(n for s in streams for n in s.scalars_seen),
+            stats=seen_stats([s.coverage for s in streams], columns),
+            scalars=frozenset(n for s in streams for n in s.coverage.scalars),
             ranks=len(streams),
             world_size=max(self.run.ranks or 1, len(streams)),
             first_step=min(firsts, default=None),
@@ -161,6 +162,10 @@ class Engine:
             forward_order=self._forward_order,
             call_order=self._call_order,
         )
+
+    def gaps(self) -> LogGaps:
+        """What the ranks have not logged, or too seldom."""
+        return LogGaps({r: self._streams[r].coverage for r in sorted(self._streams)}, self.columns)
 
     def state(self) -> bytes:
         """Everything the engine remembers; see ``restore``."""

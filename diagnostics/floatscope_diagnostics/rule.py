@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from floatscope.protocol.names import split_tensor
+from floatscope_diagnostics.clues import Clues
 from floatscope_diagnostics.episodes import Symptom
 
 Severity = Literal["info", "warning", "critical"]
@@ -141,6 +142,7 @@ class Finding:
     rule: str = ""
     key: tuple[int, int, str] = (0, 0, "")
     basis: str = "stated by the rule"
+    clues: Clues | None = None
 
     @property
     def tensor(self) -> str | None:

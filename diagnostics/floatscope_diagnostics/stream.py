@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from floatscope.protocol.batch import Batch
 from floatscope_diagnostics.columns import Columns
 from floatscope_diagnostics.detectors.level import Level
@@ -21,10 +19,11 @@ from floatscope_diagnostics.detectors.tensor_changes import TensorChanges
 from floatscope_diagnostics.detectors.trends import Trends
 from floatscope_diagnostics.episodes import EpisodeLog, Symptom
 from floatscope_diagnostics.frame import Frame, frame_of, scalar_rows
+from floatscope_diagnostics.logged import Coverage, LoggedSteps
 
 
 class RankStream:
-    """Detectors of one rank.
+    """Detectors of one rank. logged, measured: its steps, and those with tensor statistics.
 
     Rows must come in the rank's order; a step at or before the last one opens a segment.
     """
@@ -41,8 +40,9 @@ class RankStream:
         self.seams: list[int] = []
         self.holes: list[list[int]] = []
         self.last_scalars: dict[str, float] = {}
-        self.stats_seen: set[tuple[str, str]] = set()
-        self.scalars_seen: set[str] = set()
+        self.coverage = Coverage()
+        self.logged = LoggedSteps()
+        self.measured = LoggedSteps()
         self.gap = Level(0.5)
         self.tensor_log = EpisodeLog()
         self.scalar_log = EpisodeLog()
@@ -66,7 +66,7 @@ class RankStream:
         frame = frame_of(batch, self.columns)
         stat_at = {int(r): d for d, r in enumerate(batch.stat_row)}
         if frame is not None:
-            self._note_stats(frame)
+            self.coverage.note_stats(frame.present)
         steps = batch.step.tolist()
         for t, scalars in enumerate(scalar_rows(batch)):
             step = steps[t]
@@ -115,17 +115,11 @@ class RankStream:
         self.trends.restart()
         self.run_trends.seam()
 
-    def _note_stats(self, frame: Frame) -> None:
-        roles = self.columns.names
-        for stat, mask in frame.present.items():
-            if len(self.stats_seen) > 4096:
-                return
-            for i in np.flatnonzero(mask.any(axis=0)).tolist():
-                self.stats_seen.add((roles[i].rpartition("/")[2], stat))
-
     def _scalars(self, step: int, scalars: dict[str, float]) -> None:
-        self.scalars_seen.update(scalars)
-        self.last_scalars.update(scalars)
+        self.coverage.note_scalars(scalars)
+        self.logged.add(self.segment, step)
+        known = self.coverage.scalars
+        self.last_scalars.update({name: value for name, value in scalars.items() if name in known})
         row = ScalarRow(
             step=step,
             index=self.steps,
@@ -150,6 +144,7 @@ class RankStream:
             columns=self.columns,
             log=self.tensor_log,
         )
+        self.measured.add(self.segment, step)
         broken = detect_nonfinite(row)
         wrong = self.scales.step(row, broken=broken)
         warming = self.run_changes.warming_up(self.first_step)
@@ -176,8 +171,9 @@ class RankStream:
             "seams": self.seams,
             "holes": self.holes,
             "last_scalars": self.last_scalars,
-            "stats_seen": sorted([list(p) for p in self.stats_seen]),
-            "scalars_seen": sorted(self.scalars_seen),
+            "coverage": self.coverage.state(),
+            "logged": self.logged.state(),
+            "measured": self.measured.state(),
             "gap": self.gap.state(),
             "tensor_log": self.tensor_log.state(),
             "scalar_log": self.scalar_log.state(),
@@ -202,8 +198,9 @@ class RankStream:
             "last_scalars",
         ):
             setattr(out, name, state[name])
-        out.stats_seen = {(str(a), str(b)) for a, b in state["stats_seen"]}
-        out.scalars_seen = set(state["scalars_seen"])
+        out.coverage = Coverage.load(state["coverage"])
+        out.logged = LoggedSteps.load(state["logged"])
+        out.measured = LoggedSteps.load(state["measured"])
         out.gap.load(state["gap"])
         out.tensor_log = EpisodeLog.load(state["tensor_log"])
         out.scalar_log = EpisodeLog.load(state["scalar_log"])

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from floatscope.protocol.batch import lost_batch
 from floatscope.protocol.json_rows import batch_from_rows
 from floatscope.protocol.runinfo import RunInfo
+from floatscope_diagnostics.calibration import AS_STATED
 from floatscope_diagnostics.engine import Engine
 from floatscope_diagnostics.state_codec import StateError, pack
 from tests.diagnostics.cases import (
@@ -95,7 +96,7 @@ def test_a_baseline_may_come_before_between_or_after(order: list[tuple[bool, int
     rows = [{k: v for k, v in r.items() if k != "ref_loss"} for r in logged]
     steps = np.array([r["step"] for r in logged])
     losses = np.array([r["ref_loss"] for r in logged])
-    engine = Engine(info)
+    engine = Engine(info, calibration=AS_STATED)
     at = {True: 0, False: 0}
     for own, size in [*order, (True, 200), (False, 200)]:
         a, b = at[own], min(at[own] + size, len(rows))
@@ -104,7 +105,7 @@ def test_a_baseline_may_come_before_between_or_after(order: list[tuple[bool, int
         elif b > a:
             engine.feed_baseline(steps[a:b], losses[a:b])
         at[own] = b
-    first = Engine(info)
+    first = Engine(info, calibration=AS_STATED)
     first.feed_baseline(steps, losses)
     first.feed(batch_from_rows(rows))
     assert engine.verdict().to_json() == first.verdict().to_json()
