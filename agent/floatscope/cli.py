@@ -43,6 +43,11 @@ COMMANDS = {
         "train healthy and faulty runs against a server and show the verdicts",
     ),
     "diagnose": Command("floatscope_diagnostics.cli", "diagnostics", "say what went wrong in a training log"),
+    "compare": Command(
+        "floatscope_diagnostics.compare.cli",
+        "diagnostics",
+        "say how far a run is from a baseline, since when and where",
+    ),
 }
 
 
