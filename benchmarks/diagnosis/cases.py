@@ -12,6 +12,7 @@ from typing import Literal
 import numpy as np
 from torch import Tensor
 
+from benchmarks.diagnosis.rank_views import View
 from benchmarks.diagnosis.settings import RECIPES, Base
 from benchmarks.diagnosis.store import CHUNK_STEPS, chunk_ends
 from floatscope.protocol.batch import Batch
@@ -19,8 +20,8 @@ from floatscope_trainer.faults.fault import Fault, Scene
 from floatscope_trainer.precision import linear_names
 from floatscope_trainer.training import Training
 
-On = Literal["any", "fp8", "delayed", "fp16", "not_fp16"]
-"""Recipes a case makes sense with."""
+On = Literal["any", "fp8", "delayed", "window", "fp16", "not_fp16"]
+"""Recipes a case makes sense with; window: delayed scaling by the largest of the history."""
 When = Literal["any", "early", "late"]
 """Part of the learning-rate schedule.  early: first half.  late: last quarter."""
 
@@ -69,6 +70,7 @@ class Case:
     held_back: a severity that only the report split has.
     slow: steps after the injection in which the onset may lie; an abrupt fault has 0 or 1.  within: steps
     after that window in which it should be detected.  horizon: steps trained.
+    ranks: what several ranks log of it; None for one rank.
     resumed: the first step says it follows a resume.  other_data: the data order changes with it.  cast:
     another rule of casts from the injection on.
     """
@@ -82,6 +84,7 @@ class Case:
     inject: Inject = no_injection
     build: Build | None = None
     edits: tuple[Edit, ...] = ()
+    ranks: View | None = None
     layers: tuple[str, ...] = ()
     tensors: tuple[str, ...] = ()
     parts: tuple[str, ...] = PARTS
@@ -115,6 +118,7 @@ class Case:
             "any": True,
             "fp8": is_fp8,
             "delayed": is_fp8 and precision.recipe == "delayed",
+            "window": is_fp8 and precision.recipe == "delayed" and precision.amax_compute_algo == "max",
             "fp16": precision.precision == "fp16",
             "not_fp16": precision.precision != "fp16",
         }[self.on]

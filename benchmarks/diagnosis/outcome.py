@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.diagnosis.cases import Scenario, fill
+from benchmarks.diagnosis.rank_views import ranks_of
 from benchmarks.diagnosis.settings import SHAPES, Base
 from benchmarks.diagnosis.store import StoredRun, joined, with_scalar
 from floatscope.protocol.batch import Batch
 from floatscope.protocol.runinfo import RunInfo
+from floatscope_diagnostics.calibration import Calibration
 from floatscope_diagnostics.engine import Engine
 
 FEED_STEPS = 64  # steps a batch; after each the verdict is read, as a server would
@@ -31,7 +33,10 @@ class Judged:
 
     healthy_steps: judged steps without a fault, judged once.  resampled_steps: healthy steps in front of a
     fault.  false_alarms: findings of severity warning or critical that were ever raised on either.
-    predicted: the cause of the first alarm of the final verdict, ``healthy`` without one.  confidence: of it.
+    predicted: the cause of the first alarm of the final verdict, ``healthy`` without one.  confidence: of it,
+    or of the best hypothesis of one that is undetermined, which is right if hypothesis_ok.  accepted:
+    causes that
+    are right.
     onset_error: named onset minus the window of the true one, 0 inside.  delay: detection minus injection.
     lead: steps from detection to the first step at which the loss shows the fault; infinite if it never does.
     visible: whether any recorded number differs from the healthy pair's.  None: a field does not apply.
@@ -62,26 +67,40 @@ class Judged:
     tensor_ok: bool | None = None
     alarms: tuple[Finding, ...] = ()
     confidence: float | None = None
+    hypothesis_ok: bool | None = None
+    accepted: frozenset[str] = frozenset()
 
 
 def listen(
-    info: RunInfo, batch: Batch, *, run_key: str, baseline: Batch | None = None
+    info: RunInfo,
+    ranks: Mapping[int, Batch],
+    *,
+    run_key: str,
+    baseline: Batch | None = None,
+    calibration: Calibration | None = None,
 ) -> tuple[list[Finding], list[Finding]]:
-    """Feeds a run as it would arrive, behind its baseline.
+    """Feeds a run as it would arrive, behind its baseline. ranks: the same steps of each rank.
 
-    Returns the alarms of the final verdict, the most important first, and all that were ever raised.
+    Returns the alarms of the final verdict, the most important first, with the clues to their confidence,
+    and all
+    that were ever raised.
     """
     running = RunInfo.from_json({**info.to_json(), "status": "running", "reason": None})
-    engine = Engine(running, run_key=run_key)
+    engine = Engine(running, run_key=run_key, calibration=calibration)
     if baseline is not None:
         engine.feed_baseline(baseline.step, baseline.scalar("loss")[0], baseline.scalar("data_id")[0])
     ever: dict[str, Finding] = {}
-    for start in range(0, len(batch), FEED_STEPS):
-        engine.feed(batch.rows(start, min(start + FEED_STEPS, len(batch))))
+    for start in range(0, max(len(batch) for batch in ranks.values()), FEED_STEPS):
+        for rank, batch in ranks.items():
+            engine.feed(batch.rows(start, min(start + FEED_STEPS, len(batch))), rank=rank)
         for finding in alarms_of(engine.verdict(live=True).to_json()):
             ever.setdefault(str(finding["id"]), finding)
     engine.finish(status=info.status if info.status != "running" else "finished", reason=info.reason)
-    final = alarms_of(engine.verdict().to_json())
+    verdict = engine.verdict()
+    clues = {judged.id: judged.finding.clues for judged in verdict.findings}
+    final: list[Finding] = [
+        {**finding, "clues": clues[finding["id"]]} for finding in alarms_of(verdict.to_json())
+    ]
     for finding in final:
         ever.setdefault(str(finding["id"]), finding)
     return final, list(ever.values())
@@ -93,14 +112,23 @@ def alarms_of(verdict: Mapping[str, Any]) -> list[Finding]:
     return sorted(found, key=lambda f: (-ALARMS.index(f["severity"]), -float(f["confidence"])))
 
 
-def confidence_of(finding: Finding | None) -> float | None:
-    return None if finding is None else float(finding["confidence"])
+def hypothesis(finding: Finding | None) -> tuple[str, float] | None:
+    """The cause that an answer thinks likeliest, named or not, and its confidence."""
+    if finding is None:
+        return None
+    if finding["cause"] == "undetermined" and finding.get("alternatives"):
+        best = finding["alternatives"][0]
+        return str(best["cause"]), float(best["confidence"])
+    return str(finding["cause"]), float(finding["confidence"])
 
 
-def judge_base(base: Base, run: StoredRun, *, reference: Batch | None) -> Judged:
+def judge_base(
+    base: Base, run: StoredRun, *, reference: Batch | None, calibration: Calibration | None = None
+) -> Judged:
     """A healthy run from its first step: every alarm is false."""
     batch, baseline = paired(base, run.batch, reference)
-    final, ever = listen(run.info, batch, run_key=base.id, baseline=baseline)
+    final, ever = listen(run.info, {0: batch}, run_key=base.id, baseline=baseline, calibration=calibration)
+    guess = hypothesis(final[0] if final else None)
     return Judged(
         run=base.id,
         case="healthy",
@@ -117,12 +145,20 @@ def judge_base(base: Base, run: StoredRun, *, reference: Batch | None) -> Judged
         cause_ok=not final,
         family_ok=not final,
         alarms=tuple(final),
-        confidence=confidence_of(final[0] if final else None),
+        confidence=None if guess is None else guess[1],
+        hypothesis_ok=None if guess is None else False,
     )
 
 
 def judge_fork(
-    base: Base, scenario: Scenario, run: StoredRun, *, prelude: Batch, pair: Batch, reference: Batch | None
+    base: Base,
+    scenario: Scenario,
+    run: StoredRun,
+    *,
+    prelude: Batch,
+    pair: Batch,
+    reference: Batch | None,
+    calibration: Calibration | None = None,
 ) -> Judged:
     """A forked run behind the healthy steps before it.
 
@@ -131,7 +167,13 @@ def judge_fork(
     case = scenario.case
     whole = joined([prelude, run.batch])
     batch, baseline = paired(base, whole, None if case.other_data else reference)
-    final, ever = listen(run.info, batch, run_key=f"{base.id}/{scenario.id}", baseline=baseline)
+    info, ranks = run.info, {0: batch}
+    if case.ranks is not None:
+        whole_ranks = ranks_of(batch, seed=base.seed, recipe=info.recipe)
+        ranks = dict(case.ranks(whole_ranks, scenario.step, info.recipe))
+        info = replace(info, ranks=len(ranks))
+    key = f"{base.id}/{scenario.id}"
+    final, ever = listen(info, ranks, run_key=key, baseline=baseline, calibration=calibration)
     began = scenario.step - (run.info.status == "crashed")  # a step that dies is never logged
     early = [f for f in ever if f["detected_step"] < began]
     answered = [f for f in final if f["detected_step"] >= began]
@@ -140,8 +182,9 @@ def judge_fork(
     accepted = {case.cause, *case.also}
     differs = first_difference(run.batch, pair)
     visible = case.is_control or differs is not None
-    if not visible and not case.edits and run.info.status != "crashed":
+    if not visible and not case.edits and case.ranks is None and run.info.status != "crashed":
         accepted.add("healthy")
+    guess = hypothesis(first)
     common = Judged(
         run=f"{base.id}/{scenario.id}",
         case=case.name,
@@ -157,7 +200,9 @@ def judge_fork(
         family=str(first["family"]) if first else "none",
         cause_ok=predicted in accepted,
         alarms=tuple(final),
-        confidence=confidence_of(first),
+        confidence=None if guess is None else guess[1],
+        hypothesis_ok=None if guess is None else guess[0] in accepted,
+        accepted=frozenset(accepted),
     )
     if case.is_control:
         wrong = [f for f in ever if f["detected_step"] >= scenario.step and f["cause"] not in accepted]

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from benchmarks.diagnosis.cases import Case, Scenario, draw_scenarios
+from benchmarks.diagnosis.later_cases import LATER_CASES, LATER_CONTROLS
 from benchmarks.diagnosis.other_cases import CONTROLS, OTHER_CASES
 from benchmarks.diagnosis.scale_cases import SCALE_CASES
 from benchmarks.diagnosis.settings import (
@@ -35,14 +36,15 @@ class Size:
     steps: int
     faults: int
     controls: int
+    later: int = 0
     recipes: tuple[str, ...] = tuple(RECIPES)
     shape: str = "small"
     demo_every: int = 0
     second_tuning_seeds: bool = False
 
 
-FULL = Size(rounds=12, steps=2000, faults=10, controls=3, demo_every=3, second_tuning_seeds=True)
-"""About 650,000 healthy steps and 4,200 forks; many hours."""
+FULL = Size(rounds=12, steps=2000, faults=10, controls=3, later=2, demo_every=3, second_tuning_seeds=True)
+"""About 650,000 healthy steps and 5,200 forks; many hours."""
 SMALL = Size(
     rounds=1,
     steps=500,
@@ -85,4 +87,7 @@ def entry(base: Base, size: Size) -> Entry:
     depth = SHAPES[base.shape].layers
     faults = draw_scenarios(base, CASES, depth=depth, count=size.faults)
     controls = draw_scenarios(base, CONTROLS, depth=depth, count=size.controls)
-    return Entry(base=base, scenarios=(*faults, *controls))
+    later = draw_scenarios(base, LATER_CASES, depth=depth, count=size.later)
+    if size.later:
+        later += draw_scenarios(base, LATER_CONTROLS, depth=depth, count=1)
+    return Entry(base=base, scenarios=(*faults, *controls, *later))

@@ -17,8 +17,8 @@ LIBRARY_VERSION = 1
 cache."""
 
 FIRST_TUNING_SEED, SECOND_TUNING_SEED, FIRST_REPORT_SEED = 10, 1000, 2000
-"""Seeds 0 to 9 belong to the demo. Below 2000 one may look at runs and tune on them, from 2000 on never. Seeds
-1000 to 1999 reported the first version and were looked at since; they are made last."""
+"""Seeds 0 to 9 belong to the demo. Below 2000 one may look at runs and tune on them, from 2000 on never.
+Seeds 1000 to 1999 reported the first version and were looked at since; they are made last."""
 
 SHAPES: Mapping[str, ModelConfig] = {
     "small": ModelConfig(layers=2, width=64, heads=2, hidden=160, context=64),

@@ -148,10 +148,10 @@ class GradientsInE5M2(Fault):
 
 
 class GradientRace(Fault):
-    """On every step some layers use a gradient that is half reduced, or reduced twice."""
+    """On every step some layers, ``share`` of them, use a gradient that is half reduced, or reduced twice."""
 
-    def __init__(self, scene: Scene, *, step: int) -> None:
-        self._scene, self._first = scene, step
+    def __init__(self, scene: Scene, *, step: int, share: float = 0.3) -> None:
+        self._scene, self._first, self._share = scene, step, share
         self._weights = [scene.model.get_parameter(f"{layer}.weight") for layer in scene.layers]
 
     def end_pass(self, step: int) -> None:
@@ -159,7 +159,7 @@ class GradientRace(Fault):
             return
         draw = np.random.default_rng([self._scene.seed, step, 21])
         for weight in self._weights:
-            if draw.random() < 0.3 and weight.grad is not None:
+            if draw.random() < self._share and weight.grad is not None:
                 rows = len(weight.grad) // 2
                 weight.grad[:rows].mul_(float(draw.choice([0.0, 2.0, 4.0])))
 

@@ -125,6 +125,8 @@ def _name_and_rank(path: str, format_name: str | None) -> tuple[str | None, int]
 
 def _diagnose(label: str, run: RunInfo, logs: Sequence[RunLog], baseline: Baseline | None) -> Diagnosed:
     started = time.monotonic()
+    if run.ranks is None and len(logs) > 1:
+        run = replace(run, ranks=len(logs))
     engine = Engine(run)
     curves = Curves()
     if baseline is not None:

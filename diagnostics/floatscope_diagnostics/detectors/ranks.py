@@ -1,18 +1,19 @@
 """Invariant over ranks: what was equal on all ranks stays equal.
 
 Data-parallel ranks hold the same weights and, with a reduced amax, use the same scales. Whether a tensor is
-shared is learned: it
-must have been equal on all ranks for EQUAL_ROWS rows. A step is judged when all ranks have sent it or one is
-WAIT_ROWS rows ahead.
+shared is learned: it must have been equal on all ranks for EQUAL_ROWS rows. A step is judged when all ranks
+have sent it, those that the run declares and those seen, or one of them is WAIT_STEPS steps ahead; until then
+only its extremes over the ranks are kept.
 Signals: ``weights_part`` (weight amax, update or parameter norm), ``scales_part``; and, by level,
 ``rank_outlier`` (a rank's gradient norm before the reduction). The shadow scale of the reduced amax gives the
-signals
-of ``scale_state`` here, since one rank alone cannot know it.
+signals of ``scale_state`` here, since one rank alone cannot know it; only steps that every rank has sent
+count for it, and only under delayed scaling: other recipes scale by what each rank holds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -28,24 +29,54 @@ from floatscope_diagnostics.frame import Frame, bare_frame
 Float32 = NDArray[np.float32]
 Int32 = NDArray[np.int32]
 
-WAIT_ROWS = 64  # the design's limit for a rank that lags
+WAIT_STEPS = 64  # the design's limit for a rank that lags
 EQUAL_ROWS = 8
 PART_ROWS = 2  # rows apart before it counts
 TOLERANCE = 1e-3  # relative; logs print five digits, real parting grows from step to step
+_REDUCED = ("fp8_delayed_scaling", None)  # None: not declared, and then the scales decide
+_PENDING = ("segment", "first_rank", "low", "high", "finite", "scale")
 _KEPT = ("scale", "amax", "update_ratio")
 _NORM = "param_norm"
 _LOCAL = "local_grad_norm"
 LOCAL_READY_ROWS = 16
 LOCAL_LOG2 = 2.0  # a rank's own gradient norm away from the others' beyond their usual spread; batches differ
 LOCAL_ROWS = 4
-_Row = tuple[int, Float32, float, float]
+
+
+@dataclass(slots=True)
+class _Pending:
+    """One step of the ranks that have sent it.
+
+    low, high: float32 (stats, tensors), extremes over the ranks, NaN where any has none.  finite: (tensors,),
+    scale and amax are on all.  scale: (tensors,) of the first rank.  norms, local: by rank.
+    """
+
+    segment: int
+    first_rank: int
+    low: Float32
+    high: Float32
+    finite: NDArray[np.bool_]
+    scale: Float32
+    norms: dict[int, float] = field(default_factory=dict)
+    local: dict[int, float] = field(default_factory=dict)
+
+    def widen(self, size: int) -> None:
+        """Room for tensors that appeared since; nothing is known of them here."""
+        extra = size - self.low.shape[1]
+        if extra > 0:
+            blank = np.full((len(_KEPT), extra), np.nan, np.float32)
+            self.low, self.high = np.hstack([self.low, blank]), np.hstack([self.high, blank])
+            self.scale = np.concatenate([self.scale, blank[0]])
+            self.finite = np.concatenate([self.finite, np.zeros(extra, bool)])
 
 
 class RankBoard:
-    """Rows of each rank that wait for the others, and how often each tensor agreed."""
+    """Steps that wait for the other ranks, and how often each tensor agreed."""
 
     def __init__(self) -> None:
-        self.waiting: dict[int, dict[int, _Row]] = {}
+        self.waiting: dict[int, _Pending] = {}
+        self.newest: dict[int, int] = {}  # last step by rank
+        self.begun: int | None = None  # first step of all
         self.equal: Int32 = np.zeros((len(_KEPT), 0), np.int32)
         self.apart: Int32 = np.zeros((len(_KEPT), 0), np.int32)
         self.scales = ScaleState()
@@ -69,7 +100,6 @@ class RankBoard:
         columns: Columns,
     ) -> None:
         """Takes one row of one rank and judges every step that is complete."""
-        rows = self.waiting.setdefault(rank, {})
         size = len(columns)
         values = np.full((len(_KEPT), size), np.nan, np.float32)
         if frame is not None and d is not None:
@@ -78,38 +108,61 @@ class RankBoard:
                 got = frame.row(stat, d)
                 if got is not None:
                     values[k] = got if k <= 1 else np.where(weight, got, np.nan)
-        rows[step] = (segment, values, scalars.get(_NORM, np.nan), scalars.get(_LOCAL, np.nan))
-        if len(self.waiting) > 1:
-            self._judge(columns)
-        self._trim()
+        if step <= self.newest.get(rank, -1):  # the rank went back: what it sent before no longer waits
+            self.waiting = {s: p for s, p in self.waiting.items() if s < step}
+            self.judged = None if self.judged is None else min(self.judged, step - 1)
+        self.newest[rank] = step
+        self.begun = step if self.begun is None else min(self.begun, step)
+        if self.judged is None or step > self.judged:
+            self._merge(rank, step, segment, values, scalars)
+        self._judge(columns)
 
-    def _trim(self) -> None:
-        for rows in self.waiting.values():
-            while len(rows) > WAIT_ROWS:
-                del rows[min(rows)]
+    def _merge(
+        self, rank: int, step: int, segment: int, values: Float32, scalars: Mapping[str, float]
+    ) -> None:
+        finite = np.isfinite(values[0]) & np.isfinite(values[1])
+        held = self.waiting.get(step)
+        if held is None:
+            held = _Pending(segment, rank, values.copy(), values.copy(), finite, values[0])
+            self.waiting[step] = held
+        else:
+            held.widen(values.shape[1])
+            held.low = np.minimum(held.low, values)
+            held.high = np.maximum(held.high, values)
+            held.finite = held.finite & finite
+            if rank < held.first_rank:
+                held.first_rank, held.scale, held.segment = rank, values[0], segment
+        held.norms[rank] = scalars.get(_NORM, np.nan)
+        held.local[rank] = scalars.get(_LOCAL, np.nan)
 
     def _judge(self, columns: Columns) -> None:
-        ranks = sorted(self.waiting)
-        common = set(self.waiting[ranks[0]]).intersection(*(self.waiting[r] for r in ranks[1:]))
-        for step in sorted(common):
-            rows = [self.waiting[r].pop(step) for r in ranks]
-            self._compare(step, ranks, rows, columns)
-            for waiting in self.waiting.values():
-                for old in [s for s in waiting if s < step]:
-                    del waiting[old]
+        declared, newest = columns.run.ranks, max(self.newest.values())
+        wanted = max(declared or 1, len(self.newest))
+        if declared is None and self.begun is not None and newest - self.begun < WAIT_STEPS:
+            return  # how many ranks there are shows only when the first have gone ahead
+        while self.waiting:
+            step = min(self.waiting)
+            complete = len(self.waiting[step].norms) >= wanted
+            if not complete and newest - step < WAIT_STEPS:
+                return
+            held = self.waiting.pop(step)
+            held.widen(len(columns))
+            self.judged = step
+            if len(held.norms) > 1:
+                self._compare(step, held, columns, complete=complete)
 
-    def _compare(self, step: int, ranks: Sequence[int], rows: Sequence[_Row], columns: Columns) -> None:
+    def _compare(self, step: int, held: _Pending, columns: Columns, *, complete: bool) -> None:
         self._resize(len(columns))
-        segment = rows[0][0]
+        segment = held.segment
         index = self.rows
         self.rows += 1
-        weight = columns.role == ROLE_CODES["weight"]
-        stack = np.stack([_wide(v, len(columns)) for _, v, _, _ in rows]).astype(np.float64)
+        low, high = held.low.astype(np.float64), held.high.astype(np.float64)
         with np.errstate(all="ignore"):
-            spread = stack.max(axis=0) / stack.min(axis=0) - 1.0
-        known = ~np.isnan(stack).any(axis=0) & np.isfinite(spread)
-        known[1] &= weight  # activations differ between ranks
-        self._shadow(step, segment, index, stack, columns)
+            spread = high / low - 1.0
+        known = ~np.isnan(low) & np.isfinite(spread)
+        known[1] &= columns.role == ROLE_CODES["weight"]  # activations differ between ranks
+        if complete:
+            self._shadow(step, segment, index, held, columns)
         same = known & (spread <= TOLERANCE)
         shared = self.equal >= EQUAL_ROWS
         self.apart = np.where(known & shared & ~same, self.apart + 1, np.where(same, 0, self.apart)).astype(
@@ -118,7 +171,7 @@ class RankBoard:
         self.equal = np.where(same, self.equal + 1, np.where(known & ~shared, 0, self.equal)).astype(np.int32)
         parted = (self.apart[1] >= 1) | (self.apart[2] >= 1)
         proven = bool((self.apart[1:] >= PART_ROWS).any())
-        norm = np.array([n for _, _, n, _ in rows])
+        norm = np.array(list(held.norms.values()))
         if not np.isnan(norm).any() and np.isfinite(norm).all() and norm.min() > 0:
             off = norm.max() / norm.min() - 1.0 > 1e-6
             if off and self.norm_equal >= EQUAL_ROWS:
@@ -148,20 +201,15 @@ class RankBoard:
                 values=np.nan_to_num(spread[0]),
                 proven=bool((self.apart[0] >= PART_ROWS).any()),
             )
-        self._local(step, segment, index, ranks, np.array([x for _, _, _, x in rows]))
+        self._local(step, segment, index, held.local)
         self.log.close(row=index)
-        self.judged = step
 
-    def _shadow(
-        self, step: int, segment: int, index: int, stack: NDArray[np.float64], columns: Columns
-    ) -> None:
-        """The scale that the amaxes of all ranks together give, where the recipe reduces them over the
-        ranks."""
-        if columns.run.recipe.get("reduce_amax") is False:
+    def _shadow(self, step: int, segment: int, index: int, held: _Pending, columns: Columns) -> None:
+        """The scale that the amaxes of all ranks together give, where the recipe reduces them."""
+        recipe = columns.run.recipe
+        if recipe.get("reduce_amax") is False or recipe.get("name") not in _REDUCED:
             return
-        with np.errstate(invalid="ignore"):
-            values = {"scale": stack[0][0], "amax": stack[:, 1].max(axis=0)}
-        table = {name: row[None].astype(np.float32) for name, row in values.items()}
+        table = {"scale": held.scale[None], "amax": held.high[1][None]}
         frame = bare_frame(step, table, len(columns))
         row = StatRow(
             step=step,
@@ -173,13 +221,12 @@ class RankBoard:
             columns=columns,
             log=self.log,
         )
-        finite = np.isfinite(stack[:, 0]).all(axis=0) & np.isfinite(stack[:, 1]).all(axis=0)
-        self.scales.step(row, broken=np.logical_not(finite))
+        self.scales.step(row, broken=~held.finite)
 
-    def _local(
-        self, step: int, segment: int, index: int, ranks: Sequence[int], norms: NDArray[np.float64]
-    ) -> None:
+    def _local(self, step: int, segment: int, index: int, by_rank: Mapping[int, float]) -> None:
         """One rank's gradient before the reduction is out of line with the others, step after step."""
+        ranks = sorted(by_rank)
+        norms = np.array([by_rank[r] for r in ranks])
         if not (np.isfinite(norms).all() and (norms > 0).all()):
             return
         logs = np.log2(norms)
@@ -218,16 +265,22 @@ class RankBoard:
         return self.log.symptoms(columns, rank=-1, row=self.rows)
 
     def state(self) -> dict[str, Any]:
-        waiting = {
-            str(rank): [[step, *row] for step, row in sorted(rows.items())]
-            for rank, rows in sorted(self.waiting.items())
-        }
+        waiting = [
+            {
+                "step": step,
+                "norms": [[rank, x] for rank, x in sorted(p.norms.items())],
+                "local": [[rank, x] for rank, x in sorted(p.local.items())],
+                **{name: getattr(p, name) for name in _PENDING},
+            }
+            for step, p in sorted(self.waiting.items())
+        ]
         plain = {
             name: getattr(self, name)
-            for name in ("norm_equal", "norm_apart", "rows", "judged", "local_rows", "local_since")
+            for name in ("begun", "norm_equal", "norm_apart", "rows", "judged", "local_rows", "local_since")
         }
         return {
             "waiting": waiting,
+            "newest": [[rank, step] for rank, step in sorted(self.newest.items())],
             "equal": self.equal,
             "apart": self.apart,
             "plain": plain,
@@ -239,8 +292,11 @@ class RankBoard:
     @classmethod
     def load(cls, state: Mapping[str, Any]) -> RankBoard:
         out = cls()
-        for rank, rows in state["waiting"].items():
-            out.waiting[int(rank)] = {int(s): (int(g), v, float(n), float(x)) for s, g, v, n, x in rows}
+        for saved in state["waiting"]:
+            norms, local = ({int(r): float(x) for r, x in saved[name]} for name in ("norms", "local"))
+            fields = {name: saved[name] for name in _PENDING}
+            out.waiting[int(saved["step"])] = _Pending(**fields, norms=norms, local=local)
+        out.newest = {int(rank): int(step) for rank, step in state["newest"]}
         out.equal, out.apart = state["equal"], state["apart"]
         for name, value in state["plain"].items():
             setattr(out, name, value)
@@ -248,11 +304,3 @@ class RankBoard:
         out.local.load(state["local"])
         out.log = EpisodeLog.load(state["log"])
         return out
-
-
-def _wide(values: Float32, size: int) -> Float32:
-    if values.shape[1] == size:
-        return values
-    out = np.full((values.shape[0], size), np.nan, np.float32)
-    out[:, : values.shape[1]] = values
-    return out
