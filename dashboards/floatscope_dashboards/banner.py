@@ -57,6 +57,7 @@ class Banner:
     facts: Facts | None = None
     candidates: tuple[Candidate, ...] = ()
     decisive: str = ""
+    log_next: tuple[str, ...] = ()
     folded: tuple[Folded, ...] = ()
     rule: str = ""
 
@@ -107,9 +108,10 @@ def _finding_banner(view: RunView, current: tuple[Finding, ...], findings: tuple
         title=title,
         why="" if why.startswith(lead.title) else why,
         big=NO_VALUE if lead.confidence is None else f"{percent(lead.confidence)}\u202f%",
-        big_note="confidence",
+        big_note=_basis("confidence", lead),
         notes=_notes(view),
         decisive=lead.decisive_test,
+        log_next=lead.log_next,
         folded=tuple(fold(item, view) for item in others),
         rule=lead.rule,
         facts=facts(lead, view, with_remedy=not lead.uncertain),
@@ -121,9 +123,14 @@ def _finding_banner(view: RunView, current: tuple[Finding, ...], findings: tuple
         common,
         state="uncertain",
         big=f"{max(item.confidence_pct for item in two)}\u202f%" if two else common.big,
-        big_note="best of two" if len(two) > 1 else "confidence",
+        big_note=_basis("best of two" if len(two) > 1 else "confidence", lead),
         candidates=two,
     )
+
+
+def _basis(what: str, lead: Finding) -> str:
+    """What the number is and what it rests on."""
+    return f"{what}, {lead.confidence_basis}" if lead.confidence_basis else what
 
 
 def _stalled(view: RunView, findings: tuple[Finding, ...]) -> Banner:

@@ -88,6 +88,8 @@ class Finding:
     remedy: tuple[str, ...]
     settings: tuple[Setting, ...]
     decisive_test: str
+    confidence_basis: str = ""
+    log_next: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:
@@ -159,6 +161,8 @@ def _finding(item: Mapping[str, Any], number: int) -> Finding:
         remedy=_sentences(as_text(remedy.get("text"))),
         settings=_settings(remedy.get("settings")),
         decisive_test=as_text(item.get("decisive_test")),
+        confidence_basis=as_text(item.get("confidence_basis")),
+        log_next=tuple(text for wish in _dicts(item.get("log_next")) if (text := as_text(wish.get("text")))),
     )
 
 

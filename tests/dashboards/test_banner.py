@@ -61,6 +61,16 @@ def test_below_60_percent_two_candidates_and_a_test_but_no_instruction() -> None
     assert found.facts.settings == ()
 
 
+def test_the_confidence_says_what_it_rests_on_and_what_to_log_next() -> None:
+    wish = {"signal": "underflow_pct", "text": "log underflow_pct of layers.0-3/grad_output at every step"}
+    found = banner(
+        run_view(verdict(finding(confidence_basis="calibrated on emulation", log_next=[wish, {}])))
+    )
+    assert found.big_note == "confidence, calibrated on emulation"
+    assert found.log_next == (wish["text"],)
+    assert banner(run_view(verdict(finding()))).big_note == "confidence"
+
+
 def test_undetermined_shows_its_two_best_alternatives() -> None:
     two = [
         {"cause": "quantization_drift", "confidence": 0.41, "against": "no baseline"},
