@@ -166,7 +166,8 @@ def judge_fork(
     """
     case = scenario.case
     whole = joined([prelude, run.batch])
-    batch, baseline = paired(base, whole, None if case.other_data else reference)
+    alike = not case.is_control or case.repeats  # else its data or schedule are not the reference's
+    batch, baseline = paired(base, whole, reference if alike and not case.other_data else None)
     info, ranks = run.info, {0: batch}
     if case.ranks is not None:
         whole_ranks = ranks_of(batch, seed=base.seed, recipe=info.recipe)
