@@ -10,6 +10,7 @@ from pathlib import Path
 
 from benchmarks.diagnosis.calibration import calibration_table
 from benchmarks.diagnosis.evaluate import evaluate
+from benchmarks.diagnosis.fit import fit_and_write
 from benchmarks.diagnosis.labelled_logs import UnreadableFolder, judge_logs
 from benchmarks.diagnosis.outcome import Judged
 from benchmarks.diagnosis.plan import FULL, SMALL, Entry, entries
@@ -24,10 +25,11 @@ EXAMPLES = """examples:
   python -m benchmarks.diagnosis status         how far it is
   python -m benchmarks.diagnosis evaluate --split tune --mistakes wrong.md
   python -m benchmarks.diagnosis evaluate       both splits
+  python -m benchmarks.diagnosis fit --jobs 2   calibrate the confidences on the tuning split, write them down
   python -m benchmarks.diagnosis logs FOLDER    judge labelled logs: FOLDER/EXPECTED.csv names the answers
 """
 SPLITS = ("tune", "report")
-COMMANDS = ("small", "run", "evaluate", "status", "logs")
+COMMANDS = ("small", "run", "evaluate", "fit", "status", "logs")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -45,14 +47,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args.command in ("run", "small"):
             mine, of = args.part
             with store.writing(part=f"-{mine}-of-{of}" if of > 1 else ""):
-                make(store, library[mine - 1 :: of], deadline=time.monotonic() + args.minutes * 60 if args.minutes else None)
+                make(
+                    store,
+                    library[mine - 1 :: of],
+                    deadline=time.monotonic() + args.minutes * 60 if args.minutes else None,
+                )
     except CacheBusy as error:
         print(error, file=sys.stderr)
         return 2
     if args.command == "status":
         show_status(store, library)
+    if args.command == "fit":
+        fit_and_write(store, size, jobs=args.jobs)
     if args.command in ("evaluate", "small"):
-        runs = list(evaluate(store, library, split=args.split))
+        runs = list(evaluate(store, size, split=args.split, jobs=args.jobs))
         show(runs, splits=SPLITS if args.split is None else (args.split,))
         if args.mistakes is not None:
             wrong = [r for r in runs if r.split == "tune"]
@@ -146,6 +154,13 @@ def _parser() -> argparse.ArgumentParser:
         default=(1, 1),
         metavar="K/N",
         help="make every N-th run only, from the K-th on; for several processes beside each other",
+    )
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=1,
+        metavar="N",
+        help="processes that judge beside each other (%(default)s)",
     )
     parser.add_argument("--split", choices=SPLITS, help="judge only this split")
     parser.add_argument(

@@ -24,8 +24,11 @@ class Bin:
 
 
 def answers(runs: Sequence[Judged]) -> list[tuple[float, bool]]:
-    """(confidence, whether it is right) of the most important alarm of every run that has one."""
-    return [(r.confidence, bool(r.cause_ok)) for r in runs if r.confidence is not None]
+    """(confidence, whether it is right) of the most important alarm of every run that has one; of one that is
+    undetermined, of its best hypothesis.
+    """
+    right = [(r.confidence, r.cause_ok if r.hypothesis_ok is None else r.hypothesis_ok) for r in runs]
+    return [(confidence, bool(ok)) for confidence, ok in right if confidence is not None]
 
 
 def reliability(pairs: Sequence[tuple[float, bool]]) -> list[Bin]:

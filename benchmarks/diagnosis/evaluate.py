@@ -2,32 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import multiprocessing
+from collections.abc import Iterator
 
 from benchmarks.diagnosis.outcome import PRELUDE_STEPS, Judged, judge_base, judge_fork
-from benchmarks.diagnosis.plan import Entry
+from benchmarks.diagnosis.plan import Entry, Size, entries
 from benchmarks.diagnosis.settings import Base
 from benchmarks.diagnosis.store import Store, read_run
 from floatscope.protocol.batch import Batch
+from floatscope_diagnostics.calibration import Calibration
 
 
-def evaluate(store: Store, library: Iterable[Entry], *, split: str | None = None) -> Iterator[Judged]:
-    """Judges the runs of the library that are stored. A healthy run that is still growing counts as far as
-    it is.
+def evaluate(
+    store: Store,
+    size: Size,
+    *,
+    split: str | None = None,
+    jobs: int = 1,
+    calibration: Calibration | None = None,
+) -> Iterator[Judged]:
+    """Judges the runs of the library that are stored, in its order. A healthy run that is still growing
+    counts as
+    far as it is.
+
+    jobs: processes, each with one healthy run and its forks at a time.  calibration: default the packaged
+    one.
     """
-    for entry in library:
-        if split is None or entry.base.split == split:
-            yield from evaluate_entry(store, entry)
+    library = list(entries(size))
+    wanted = [i for i, entry in enumerate(library) if split is None or entry.base.split == split]
+    if jobs <= 1:
+        for index in wanted:
+            yield from evaluate_entry(store, library[index], calibration=calibration)
+        return
+    with multiprocessing.get_context("spawn").Pool(jobs, _start, (store, size, calibration)) as pool:
+        for runs in pool.imap(_judge, wanted):
+            yield from runs
 
 
-def evaluate_entry(store: Store, entry: Entry) -> Iterator[Judged]:
+_worker: tuple[Store, list[Entry], Calibration | None] | None = None
+"""What a worker process judges with; None in the process that was started by hand."""
+
+
+def _start(store: Store, size: Size, calibration: Calibration | None) -> None:
+    global _worker  # the only way into a pool's worker
+    _worker = (store, list(entries(size)), calibration)
+
+
+def _judge(index: int) -> list[Judged]:
+    if _worker is None:
+        raise RuntimeError("not a worker process")
+    store, library, calibration = _worker
+    return list(evaluate_entry(store, library[index], calibration=calibration))
+
+
+def evaluate_entry(store: Store, entry: Entry, *, calibration: Calibration | None = None) -> Iterator[Judged]:
     """A healthy run and its forks."""
     base = entry.base
     healthy = store.load_base(base)
     if healthy is None:
         return
     reference = reference_of(store, base)
-    yield judge_base(base, healthy, reference=reference)
+    yield judge_base(base, healthy, reference=reference, calibration=calibration)
     for scenario in entry.scenarios:
         path = store.fork_path(base, scenario.id)
         if not path.exists():
@@ -44,6 +79,7 @@ def evaluate_entry(store: Store, entry: Entry) -> Iterator[Judged]:
             prelude=healthy.batch.rows(low, at),
             pair=healthy.batch.rows(at, high),
             reference=reference,
+            calibration=calibration,
         )
 
 

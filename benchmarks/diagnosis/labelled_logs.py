@@ -16,7 +16,7 @@ from benchmarks.diagnosis.outcome import (
     Finding,
     Judged,
     alarms_of,
-    confidence_of,
+    hypothesis,
     outside,
     same_layer,
 )
@@ -70,6 +70,7 @@ def judge_row(row: Mapping[str, str], answer: tuple[int, list[Finding]]) -> Judg
     judgeable = not healthy and not silent
     detected = None if named is None else int(named["detected_step"])
     layer, tensor = (named["layer"], named["tensor"]) if named is not None else (None, None)
+    guess = hypothesis(first)
     return Judged(
         run=row["id"],
         case=row.get("note") or cause,
@@ -95,7 +96,9 @@ def judge_row(row: Mapping[str, str], answer: tuple[int, list[Finding]]) -> Judg
         layer_ok=same_layer(layer, layers) if layers and judgeable else None,
         tensor_ok=tensor in tensors if tensors and judgeable else None,
         alarms=tuple(alarms),
-        confidence=confidence_of(first),
+        confidence=None if guess is None else guess[1],
+        hypothesis_ok=None if guess is None else guess[0] in accepted,
+        accepted=frozenset(accepted),
     )
 
 

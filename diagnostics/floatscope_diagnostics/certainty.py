@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from floatscope_diagnostics.calibration import Calibration, clues_of
-from floatscope_diagnostics.differential import candidates, test_between
+from floatscope_diagnostics.differential import candidates, deciding_test
 from floatscope_diagnostics.rule import Alternative, Finding, Remedy
 
 MOST = 3  # alternatives named in an answer
@@ -49,12 +49,13 @@ def _others(
     finding: Finding, *, left: float, calibration: Calibration, group: str
 ) -> tuple[Alternative, ...]:
     """Rivals and causes that look alike, the likeliest first; they share ``left`` with what nobody named."""
-    weights = {a.cause: (a.confidence, a) for a in finding.alternatives if a.cause != finding.cause}
+    not_these = (finding.cause, "undetermined")
+    weights = {a.cause: (a.confidence, a) for a in finding.alternatives if a.cause not in not_these}
     seen = dict(calibration.elsewhere.get(group, {}))
     for cause in candidates(finding.cause, finding.symptom):
         seen.setdefault(cause, LOOKALIKE_WEIGHT)
     for cause, weight in seen.items():
-        if cause in (finding.cause, "undetermined"):
+        if cause in not_these:
             continue
         before, told = weights.get(cause, (0.0, None))
         why = told or Alternative(cause, 0.0, "looks alike; no sign of its own was seen")
@@ -72,7 +73,7 @@ def _undetermined(finding: Finding, two: list[Alternative] | tuple[Alternative, 
     own = {a.cause: a.test for a in two if a.test}
     test = finding.decisive_test
     if len(two) == 2:
-        test = test_between(two[0].cause, two[1].cause, own=own)
+        test = deciding_test(two[0].cause, two[1].cause, own=own)
     was = finding.cause
     text = finding.remedy.text
     return replace(

@@ -305,7 +305,7 @@ def candidates(cause: str, symptom: str) -> tuple[str, ...]:
     return (LOOKALIKE[cause],) if cause in LOOKALIKE else ()
 
 
-def test_between(a: str, b: str, *, own: Mapping[str, str]) -> str:
+def deciding_test(a: str, b: str, *, own: Mapping[str, str]) -> str:
     """The test that tells two causes apart. own: by cause, the test its rule gave for this very incident."""
     known = TEST_BETWEEN.get(frozenset((a, b)))
     if known is not None:
