@@ -26,6 +26,7 @@ DEFAULT_MARGIN_NATS = 0.02
 models end within 0.019 nats of each other (15 pairs of 2,000 steps; one FP8 run ended 0.032 better); Megatron
 reports gaps below 0.01 after billions of tokens and larger ones early on."""
 LAST_SHARE = 0.25
+MIN_LAST_PAIRS = 8
 LAST_PAIRS = 32  # at least, where there are as many
 EARLY_SHARE = 0.1  # a gap that opens within the first tenth was there from the start
 POWER = 0.8  # chance to see a difference of the margin, for the steps that a decision needs
@@ -126,7 +127,7 @@ class Comparison:
 def compare(run: Side, base: Side, settings: Settings) -> Comparison:
     """Compares two runs. Raises NotComparable when they share nothing."""
     pairs = pair(run, base)
-    tensors = compare_tensors(run, base, paired=pairs.paired)
+    tensors = compare_tensors(run, base, paired=pairs.paired, other_data=pairs.other_data)
     nonfinite, both_bad = _nonfinite(pairs)
     good = np.isfinite(pairs.gap)
     step, gap = pairs.step[good], pairs.gap[good]
@@ -141,6 +142,10 @@ def compare(run: Side, base: Side, settings: Settings) -> Comparison:
         whole = _window(step, gap, settings)
         count = max(math.ceil(LAST_SHARE * len(step)), min(LAST_PAIRS, len(step)))
         last = _window(step[-count:], gap[-count:], settings)
+        opened_late = [p.onset_step for p in (*partings, *beyond) if p.onset_step > last.first_step]
+        if opened_late:  # the last part is mixed: judge what came after the runs parted
+            tail = min(int(np.searchsorted(step, max(opened_late))), len(step) - MIN_LAST_PAIRS)
+            last = _window(step[tail:], gap[tail:], settings)
         since = _since(step, gap, last, partings, beyond)
         opened = since if since is not None else partings[0].onset_step if partings else None
         after = step >= (step[0] if opened is None else opened)

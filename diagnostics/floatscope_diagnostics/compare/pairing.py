@@ -35,7 +35,7 @@ class Pairs:
     gap: float64 [n], loss of the run minus that of the baseline; NaN where one of them is not finite.
     run_bad, base_bad: bool [n], that run's loss is not finite there.  common: steps both log.  mismatched: of
     them with different data.  only_run, only_base: steps the other lacks.  together: correlation of the
-    losses' ups and downs, None where it cannot be told.  why: in words.
+    losses' ups and downs, None where it cannot be told.  why: in words.  other_data: common steps left out.
     """
 
     paired: bool
@@ -50,6 +50,7 @@ class Pairs:
     data_known: bool
     together: float | None
     why: str
+    other_data: frozenset[int] = frozenset()
 
     @property
     def stride(self) -> int:
@@ -93,6 +94,7 @@ def pair(run: Side, base: Side) -> Pairs:
         paired, step[keep], loss_run[keep], loss_base[keep], why,
         common=common, mismatched=mismatched, only_run=len(run.step) - common,
         only_base=len(base.step) - common, known=known, together=together,
+        other_data=frozenset(step[~keep].tolist()),
     )  # fmt: skip
 
 
@@ -119,13 +121,14 @@ def _interpolated(run: Side, base: Side) -> Pairs:
 def _pairs(
     paired: bool, step: Int64, run: Float64, base: Float64, why: str,
     *, common: int, mismatched: int, only_run: int, only_base: int, known: bool, together: float | None,
+    other_data: frozenset[int] = frozenset(),
 ) -> Pairs:  # fmt: skip
     run_bad, base_bad = ~np.isfinite(run), ~np.isfinite(base)
     with np.errstate(over="ignore", invalid="ignore"):
         gap = np.where(run_bad | base_bad, np.nan, run - base)
     return Pairs(
         paired, step, np.where(np.isfinite(gap), gap, np.nan), run_bad, base_bad,
-        common, mismatched, only_run, only_base, known, together, why,
+        common, mismatched, only_run, only_base, known, together, why, other_data,
     )  # fmt: skip
 
 

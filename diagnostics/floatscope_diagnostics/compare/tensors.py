@@ -2,8 +2,8 @@
 
 Two healthy runs from one seed drift apart, as every difference in rounding is amplified; their tensors then
 differ too, by so much and no more. LIMITS is beyond what any tensor of any healthy pair did for three rows in
-a row. A tensor has parted when it is beyond its limit for PERSIST_ROWS rows, or not finite while the other
-run's is.
+a row. A tensor has parted when it is beyond its limit for PERSIST_ROWS rows, SUDDEN_TIMES beyond it for one,
+or not finite while the other run's is.
 """
 
 from __future__ import annotations
@@ -47,6 +47,9 @@ three rows in healthy pairs of 2,000 steps (emulated FP8, BF16 and FP16, same se
 1.3, sqnr 5.2 / 0.7 / 8.3."""
 UNPAIRED_TIMES = 2.0
 OF_GRADIENTS = ("grad_norm", "update_ratio")
+SUDDEN_STATS = ("amax", "rms", "scale", "overflow_pct", "underflow_pct")
+SUDDEN_TIMES = 4.0  # times the limit in one row is enough; healthy pairs reached 2.9
+SETTLED_ROWS = 16  # after the first rows, in which delayed scales are not yet right
 SAME_FORMAT_ONLY = ("scale", "overflow_pct", "underflow_pct", "sqnr_db")
 BEYOND_ALL = 64.0  # octaves; stands for 0 against a number
 
@@ -91,10 +94,12 @@ class TensorParting:
     why_not: str | None = None
 
 
-def compare_tensors(run: Side, base: Side, *, paired: bool) -> TensorParting:
+def compare_tensors(
+    run: Side, base: Side, *, paired: bool, other_data: frozenset[int] = frozenset()
+) -> TensorParting:
     """Compares what both logs have: the same tensors on the same steps.
-
-    Not paired: gradients follow the data and are left out, and the limits are UNPAIRED_TIMES as wide.
+    other_data: steps to leave out.  Not paired: gradients follow the data and are left out, and the limits
+    are UNPAIRED_TIMES as wide.
     """
     for side, role in ((run, "RUN"), (base, "BASELINE")):
         if not side.tensors.names:
@@ -108,7 +113,7 @@ def compare_tensors(run: Side, base: Side, *, paired: bool) -> TensorParting:
     stride = max(run.tensors.stride, base.tensors.stride)
     for side in (run, base):
         side.tensors.thin(stride)
-    steps = sorted(run.tensors.steps() & base.tensors.steps())
+    steps = sorted((run.tensors.steps() & base.tensors.steps()) - other_data)
     if len(steps) < PERSIST_ROWS:
         why = f"only {len(steps)} steps carry tensor statistics in both logs; {PERSIST_ROWS} are needed"
         return TensorParting(
@@ -168,9 +173,7 @@ class _Tables:
             self.stats = [s for s in self.stats if s not in OF_GRADIENTS]
         self.skipped = self._why_skipped(in_both)
         self.scaled_by = _log2_ratio(_scale_at(run, steps), _scale_at(base, steps))  # of the loss, [rows]
-        self.scaler = bool(
-            np.isfinite(_scale_at(run, steps)).any() | np.isfinite(_scale_at(base, steps)).any()
-        )
+        self.scaler = any(_scaler_moves(side) for side in (run, base))
 
     def pair(self, stat: str) -> tuple[Float64, Float64]:
         return (
@@ -187,6 +190,8 @@ class _Tables:
                 sign = -1.0 if stat == "scale" else 1.0
                 moved = np.where(np.isfinite(self.scaled_by), self.scaled_by, 0.0)
                 apart[:, self.backward] -= sign * moved[:, None]  # a loss scale multiplies every gradient
+            elif self.scaler:
+                apart[(run == 0.0) | (base == 0.0)] = np.nan  # a step that the scaler dropped
         else:
             with np.errstate(invalid="ignore"):
                 apart = run - base
@@ -228,7 +233,12 @@ def _parted(tables: _Tables) -> tuple[list[Parted], tuple[str, str, float] | Non
         limits *= 1.0 if tables.paired else UNPAIRED_TIMES
         with np.errstate(invalid="ignore"):
             share = np.abs(apart) / limits
-        lasting = _lasting(np.where(np.isnan(share), 0.0, share))
+        share[np.isnan(share)] = 0.0
+        lasting = _lasting(share)
+        if stat in SUDDEN_STATS and tables.paired:
+            sudden = share[: len(lasting)] / SUDDEN_TIMES
+            sudden[:SETTLED_ROWS] = 0.0
+            lasting = np.maximum(lasting, sudden)
         top = int(np.argmax(lasting.max(axis=0)))
         reached = float(lasting[:, top].max())
         if nearest is None or reached > nearest[2]:
@@ -280,6 +290,12 @@ def _log2_ratio(a: Float64, b: Float64) -> Float64:
         out = np.log2(a) - np.log2(b)
     out = np.where((a == 0.0) & (b == 0.0), 0.0, np.clip(out, -BEYOND_ALL, BEYOND_ALL))
     return np.where(np.isfinite(a) & np.isfinite(b) & (a >= 0.0) & (b >= 0.0), out, np.nan)
+
+
+def _scaler_moves(side: Side) -> bool:
+    """Whether the run has a loss scale that changes; many loggers write a constant 1."""
+    logged = side.loss_scale[np.isfinite(side.loss_scale)]
+    return len(logged) > 0 and bool((logged != logged[0]).any())
 
 
 def _scale_at(side: Side, steps: Sequence[int]) -> Float64:
