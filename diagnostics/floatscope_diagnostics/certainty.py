@@ -14,7 +14,7 @@ from floatscope_diagnostics.differential import candidates, deciding_test
 from floatscope_diagnostics.rule import Alternative, Finding, Remedy
 
 MOST = 3  # alternatives named in an answer
-LOOKALIKE_WEIGHT = 0.15  # of a cause that merely looks alike, against stated confidences of rules that saw it
+LOOKALIKE_WEIGHT = 0.15  # of the likeliest look-alike, against stated confidences of rules that saw a sign
 UNDETERMINED_AT_MOST = 0.59  # confidence of the answer that it is neither of the hypotheses
 
 
@@ -52,8 +52,8 @@ def _others(
     not_these = (finding.cause, "undetermined")
     weights = {a.cause: (a.confidence, a) for a in finding.alternatives if a.cause not in not_these}
     seen = dict(calibration.elsewhere.get(group, {}))
-    for cause in candidates(finding.cause, finding.symptom):
-        seen.setdefault(cause, LOOKALIKE_WEIGHT)
+    for place, cause in enumerate(candidates(finding.cause, finding.symptom), start=1):
+        seen.setdefault(cause, LOOKALIKE_WEIGHT / place)
     for cause, weight in seen.items():
         if cause in not_these:
             continue

@@ -21,17 +21,18 @@ from floatscope_diagnostics.columns import Columns
 from floatscope_diagnostics.detectors.pairs import PairedLoss
 from floatscope_diagnostics.detectors.ranks import RankBoard
 from floatscope_diagnostics.episodes import Symptom
-from floatscope_diagnostics.logged import seen_stats
+from floatscope_diagnostics.lifecycle import incident_id, incident_ids, state_of
+from floatscope_diagnostics.log_next import wishes
+from floatscope_diagnostics.logged import LoggedSteps, seen_stats
 from floatscope_diagnostics.not_checked import LogGaps, unchecked
 from floatscope_diagnostics.rule import Finding, Rule, RunFacts, Symptoms, Window
 from floatscope_diagnostics.rules import load_rules
 from floatscope_diagnostics.state_codec import StateError, pack, unpack
 from floatscope_diagnostics.stream import RankStream
 from floatscope_diagnostics.summary import summarize
-from floatscope_diagnostics.verdict import Judged, Source, Verdict, finding_id, status_of
+from floatscope_diagnostics.verdict import Judged, Source, Verdict, status_of
 
 STATE_VERSION = 2
-CONFIRMED = 0.9  # surer than this, or two kinds of evidence: confirmed, else raised
 
 
 class Engine:
@@ -106,21 +107,38 @@ class Engine:
                 key = (finding.detected, finding.onset, signal)
                 found.append(replace(finding, rule=rule.code, key=key))
         judgement = judge(found, stride=symptoms.stride, calibration=self.calibration)
-        findings = tuple(self._identify(f) for f in judgement.findings)
-        ids = {id(j.finding): j.id for j in findings}
-        findings += tuple(self._replaced(f, ids[id(by)]) for f, by in judgement.replaced)
-        onsets = [j.finding.onset for j in findings if j.finding.severity != "info" and j.state != "replaced"]
-        clean = facts.last_step if not onsets else min(onsets) - 1
-        if clean is not None and facts.first_step is not None and clean < facts.first_step:
-            clean = None
-        status = status_of(findings, live=live)
+        explained: dict[int, list[Finding]] = {}
+        for old, by in judgement.replaced:
+            explained.setdefault(id(by), []).append(old)
+        ids = incident_ids(self.run_key, judgement.findings, symptoms)
+        findings: list[Judged] = []
+        replaced: list[Judged] = []
+        gaps = self.gaps()
+        for finding in judgement.findings:
+            state = state_of(finding, rules=self.rules, symptoms=symptoms, window=window, run=facts)
+            before = explained.get(id(finding), [])
+            shown = self._placed(finding, before)
+            if state != "recovered":
+                shown = replace(shown, log_next=wishes(shown, self.rules, gaps))
+            findings.append(Judged(ids[id(finding)], shown, state))
+            replaced += [
+                self._replaced(f, name, findings[-1].id)
+                for f in before
+                if (name := incident_id(self.run_key, f, symptoms)) not in ids.values()
+            ]
+        onsets = [j.finding for j in findings if j.finding.severity != "info"]
+        clean = facts.last_step
+        if onsets:
+            clean = self._clean_before(min(onsets, key=lambda f: (f.onset, f.segment)))
+        findings += replaced
+        status = status_of(tuple(findings), live=live)
         return Verdict(
             source=self._source(facts),
             status=status,
-            summary=summarize(findings, facts, status=status),
+            summary=summarize(tuple(findings), facts, status=status),
             last_clean_step=clean,
             confidence_basis=self.calibration.basis,
-            findings=findings,
+            findings=tuple(findings),
             not_checked=unchecked(self.rules, facts, self.gaps()),
         )
 
@@ -224,23 +242,40 @@ class Engine:
         lowest = min(self._streams, default=None)
         return {} if lowest is None else dict(self._streams[lowest].last_scalars)
 
-    def _identify(self, finding: Finding) -> Judged:
-        if finding.resolved is not None:
-            state = "recovered"
-        elif finding.confidence >= CONFIRMED or len(finding.evidence) > 1:
-            state = "confirmed"
-        else:
-            state = "raised"
-        return Judged(self._id(finding), finding, state)
+    def _stream_of(self, finding: Finding) -> RankStream | None:
+        """The stream whose steps a finding's are: of its rank, or the lowest."""
+        known = self._streams.get(-1 if finding.rank is None else finding.rank)
+        return known if known is not None else self._streams.get(min(self._streams, default=0))
 
-    def _replaced(self, finding: Finding, by: str) -> Judged:
+    def _steps_of(self, finding: Finding) -> LoggedSteps | None:
+        """The logged steps that could show it: those with tensor statistics if it is about tensors."""
+        stream = self._stream_of(finding)
+        return None if stream is None else stream.measured if finding.tensors else stream.logged
+
+    def _clean_before(self, finding: Finding) -> int | None:
+        steps = self._steps_of(finding)
+        return None if steps is None else steps.clean_before(finding.segment, finding.onset)
+
+    def _placed(self, finding: Finding, explained: list[Finding]) -> Finding:
+        """The finding with its window and end on logged steps, and with what it replaced in its summary."""
+        steps = self._steps_of(finding)
+        if steps is not None:
+            before = steps.before(finding.segment, finding.onset)
+            if finding.onset_first is None and before is not None and before + 1 < finding.onset:
+                finding = replace(finding, onset_first=before + 1)
+            after = None if finding.last is None else steps.after(finding.segment, finding.last)
+            if finding.resolved is not None and after is not None:
+                finding = replace(finding, resolved=after)
+        names = sorted({f"{f.cause.replace('_', ' ')} at step {f.detected:,}" for f in explained})
+        if names:
+            said = f"{finding.summary} It explains what was reported as {' and '.join(names)}."
+            finding = replace(finding, summary=said)
+        return finding
+
+    def _replaced(self, finding: Finding, name: str, by: str) -> Judged:
         """An earlier report that a better one explains now: kept as a note so that its alert can be
         closed."""
-        return Judged(self._id(finding), replace(finding, severity="info"), "replaced", by)
-
-    def _id(self, finding: Finding) -> str:
-        _, onset, signal = finding.key
-        return finding_id(self.run_key, finding.segment, onset, signal)
+        return Judged(name, replace(finding, severity="info"), "replaced", by)
 
     def _source(self, facts: RunFacts) -> Source:
         lowest = min(self._streams, default=None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from floatscope_diagnostics.columns import Columns
 Bool = NDArray[np.bool_]
 
 MAX_EPISODES_PER_SIGNAL = 48  # a signal that comes and goes forever must not fill the state
+SETTLING_ROWS = 2  # a fault crosses the network inside two rows; what it reaches then is its first extent
 TOTAL = "total_"  # extra numbers whose name begins so are added up over the episode; others keep the newest
 
 
@@ -25,7 +26,8 @@ class Symptom:
     last such step. rows: judged rows with the sign.  rows_after: judged rows since the onset, so far.  open:
     still going on at the last row. tensors: all affected, first cause first.  first: those of the first step.
     peak, value: worst and first number, ``expected`` what was normal.  extra: further numbers the detector
-    has, by name.
+    has, by name.  settled, settled_peak, settled_rows: tensors, peak and rows when it was proven and
+    SETTLING_ROWS later.
     """
 
     signal: str
@@ -45,10 +47,26 @@ class Symptom:
     peak_tensor: str | None
     expected: float | None
     extra: Mapping[str, float]
+    settled: tuple[str, ...] = ()
+    settled_peak: float = 0.0
+    settled_rows: int = 0
 
     @property
     def tensor(self) -> str | None:
         return self.first[0] if self.first else None
+
+    def at(self, step: int) -> Symptom:
+        """The symptom as it was known after a step: not proven yet, or as it was proven."""
+        if self.detected is None or self.detected > step:
+            return replace(self, detected=None)
+        return replace(
+            self,
+            tensors=self.settled,
+            peak=self.settled_peak,
+            rows=self.settled_rows,
+            last=min(self.last, max(step, self.detected)),
+            open=True,
+        )
 
 
 @dataclass(slots=True)
@@ -68,6 +86,10 @@ class _Episode:
     expected: float | None
     members: Bool
     at_onset: Bool
+    settled: Bool
+    settled_peak: float = 0.0
+    settled_rows: int = 0
+    proof_row: int = -1
     gap_rows: int = 1
     open: bool = True
     extra: dict[str, float] = field(default_factory=dict)
@@ -121,16 +143,20 @@ class EpisodeLog:
                 expected=expected,
                 members=members.copy(),
                 at_onset=members.copy(),
+                settled=members[:0].copy(),
             )
             self._append(episode)
         episode.rows += 1
         episode.gap_rows = gap_rows
         episode.last, episode.last_row = step, row
         if proven and episode.detected is None:
-            episode.detected = step
+            episode.detected, episode.proof_row = step, row
         if worst > episode.peak or (np.isnan(episode.peak) and not np.isnan(worst)):
             episode.peak, episode.peak_step, episode.peak_column = worst, step, column
         episode.members = _union(episode.members, members)
+        if episode.detected is not None and row <= episode.proof_row + SETTLING_ROWS:
+            episode.settled = episode.members.copy()
+            episode.settled_peak, episode.settled_rows = episode.peak, episode.rows
         for name, number in (extra or {}).items():
             before = episode.extra.get(name, 0.0) if name.startswith(TOTAL) else 0.0
             episode.extra[name] = before + number
@@ -183,6 +209,9 @@ class EpisodeLog:
                         peak_tensor=columns.names[e.peak_column] if e.peak_column >= 0 else None,
                         expected=e.expected,
                         extra=dict(e.extra),
+                        settled=tuple(columns.names[i] for i in columns.ordered(e.settled)),
+                        settled_peak=e.settled_peak,
+                        settled_rows=e.settled_rows,
                     )
                 )
         return sorted(out, key=lambda s: (s.segment, s.onset, s.signal))
@@ -244,9 +273,12 @@ def _union(a: Bool, b: Bool) -> Bool:
     return wide
 
 
+_MASKS = ("members", "at_onset", "settled")
+
+
 def _save(e: _Episode) -> dict[str, Any]:
     out = {k: getattr(e, k) for k in _Episode.__dataclass_fields__}
-    for key in ("members", "at_onset"):
+    for key in _MASKS:
         mask = out[key]
         out[key] = {"bits": np.packbits(mask), "size": len(mask)}
     return out
@@ -254,7 +286,7 @@ def _save(e: _Episode) -> dict[str, Any]:
 
 def _load(saved: Mapping[str, Any]) -> _Episode:
     fields = dict(saved)
-    for key in ("members", "at_onset"):
+    for key in _MASKS:
         packed = fields[key]
         fields[key] = np.unpackbits(packed["bits"], count=packed["size"]).astype(bool)
     return _Episode(**fields)

@@ -35,11 +35,22 @@ class LoggedSteps:
         del self._runs[:-MAX_RUNS]
 
     def before(self, segment: int, step: int) -> int | None:
-        """Last logged step below ``step``, in this segment or, if it begins there, in one before."""
-        for seg, first, gap, last in reversed(self._runs):
-            if seg > segment or first >= step:
-                continue
-            return last if last < step else first + (step - 1 - first) // gap * gap
+        """Last logged step of this segment below ``step``."""
+        return self._last_below([run for run in self._runs if run[0] == segment], step)
+
+    def clean_before(self, segment: int, step: int) -> int | None:
+        """Last logged step below ``step`` in this segment, or in the newest one before it that has one."""
+        for seg in sorted({run[0] for run in self._runs if run[0] <= segment}, reverse=True):
+            found = self.before(seg, step)
+            if found is not None:
+                return found
+        return None
+
+    @staticmethod
+    def _last_below(runs: list[list[int]], step: int) -> int | None:
+        for _, first, gap, last in reversed(runs):
+            if first < step:
+                return last if last < step else first + (step - 1 - first) // gap * gap
         return None
 
     def after(self, segment: int, step: int) -> int | None:

@@ -106,7 +106,7 @@ def _finding(judged: Judged, d: Diagnosed, style: Style) -> Iterator[str]:
     yield ""
     if f.alternatives:
         others = ", ".join(f"{a.cause} {100 * a.confidence:.0f} %" for a in f.alternatives)
-        yield from _wrapped("Or" if f.cause == "undetermined" else "Not the cause  ", others)
+        yield from _wrapped("Either  " if f.cause == "undetermined" else "Less likely  ", others)
         yield ""
     yield "What to do"
     yield from _wrapped("  ", f.remedy.text)
@@ -115,6 +115,11 @@ def _finding(judged: Judged, d: Diagnosed, style: Style) -> Iterator[str]:
     yield ""
     yield "Test that decides"
     yield from _wrapped("  ", f.decisive_test)
+    if f.log_next:
+        yield ""
+        yield "Log next, to decide"
+        for wish in f.log_next:
+            yield from _wrapped("  ", f"{wish.text} ({wish.why})")
 
 
 def _curves(d: Diagnosed, onset: int | None) -> Iterator[str]:

@@ -109,6 +109,33 @@ class Need:
 
 
 @dataclass(frozen=True)
+class Wish:
+    """A signal to log from now on. tensors: a pattern, None for a scalar.  every, steps: how often, how
+    long."""
+
+    signal: str
+    tensors: str | None
+    every: int
+    steps: int
+    why: str
+
+    @property
+    def text(self) -> str:
+        of = f" of {self.tensors}" if self.tensors else ""
+        return f"log {self.signal}{of} at every step for {self.steps} steps"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "signal": self.signal,
+            "tensors": self.tensors,
+            "every": self.every,
+            "steps": self.steps,
+            "why": self.why,
+            "text": self.text,
+        }
+
+
+@dataclass(frozen=True)
 class Finding:
     """What one rule concluded from the symptoms.
 
@@ -143,6 +170,7 @@ class Finding:
     key: tuple[int, int, str] = (0, 0, "")
     basis: str = "stated by the rule"
     clues: Clues | None = None
+    log_next: tuple[Wish, ...] = ()
 
     @property
     def tensor(self) -> str | None:
@@ -211,6 +239,10 @@ class Symptoms:
         """Symptoms of a signal that were going on at a step, give or take ``slack`` rows."""
         slack = slack * self.stride
         return [s for s in self.of(signal) if s.onset - slack <= step <= s.last + slack]
+
+    def at(self, step: int) -> Symptoms:
+        """What was known after a step."""
+        return Symptoms(tuple(s.at(step) for s in self.all if s.onset <= step), self.stride)
 
     def earliest(self, signals: Iterable[str]) -> Symptom | None:
         found = self.of(*signals)

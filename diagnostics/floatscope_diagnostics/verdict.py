@@ -84,6 +84,7 @@ class Judged:
             "alternatives": [a.to_json() for a in f.alternatives],
             "remedy": f.remedy.to_json(),
             "decisive_test": f.decisive_test,
+            "log_next": [w.to_json() for w in f.log_next],
             "rule": f.rule,
         }
 

@@ -24,7 +24,8 @@ FINDING_KEYS = {
     "confidence_basis",
     "onset_step",
     "onset_window", "detected_step", "resolved_step", "rank", "segment", "layer", "tensor", "order",
-    "affected_tensors", "summary", "evidence", "alternatives", "remedy", "decisive_test", "rule",
+    "affected_tensors", "summary", "evidence", "alternatives", "remedy", "decisive_test", "log_next",
+    "rule",
 }  # fmt: skip
 
 
