@@ -8,6 +8,7 @@ from typing import Any
 from floatscope.protocol.batch import Batch
 from floatscope_diagnostics.columns import Columns
 from floatscope_diagnostics.detectors.level import Level
+from floatscope_diagnostics.detectors.level_steps import LevelSteps
 from floatscope_diagnostics.detectors.nonfinite import detect_nonfinite
 from floatscope_diagnostics.detectors.ranks import RankBoard
 from floatscope_diagnostics.detectors.row import JudgedRow, ScalarRow, StatRow
@@ -17,6 +18,7 @@ from floatscope_diagnostics.detectors.run_trends import RunTrends
 from floatscope_diagnostics.detectors.scale_state import ScaleState
 from floatscope_diagnostics.detectors.tensor_changes import TensorChanges
 from floatscope_diagnostics.detectors.trends import Trends
+from floatscope_diagnostics.detectors.weight_gradients import WeightGradients
 from floatscope_diagnostics.episodes import EpisodeLog, Symptom
 from floatscope_diagnostics.frame import Frame, frame_of, scalar_rows
 from floatscope_diagnostics.logged import Coverage, LoggedSteps
@@ -51,6 +53,8 @@ class RankStream:
         self.run_changes = RunChanges()
         self.trends = Trends()
         self.run_trends = RunTrends()
+        self.weight_gradients = WeightGradients()
+        self.level_steps = LevelSteps()
         self._waiting: list[JudgedRow] = []
 
     def feed(self, batch: Batch, *, segment: int | None) -> None:
@@ -114,6 +118,8 @@ class RankStream:
         self.run_changes.seam()
         self.trends.restart()
         self.run_trends.seam()
+        self.weight_gradients.seam()
+        self.level_steps.seam()
 
     def _scalars(self, step: int, scalars: dict[str, float]) -> None:
         self.coverage.note_scalars(scalars)
@@ -149,6 +155,8 @@ class RankStream:
         wrong = self.scales.step(row, broken=broken)
         warming = self.run_changes.warming_up(self.first_step)
         self._waiting.append(JudgedRow(row, broken, wrong, warming))
+        self.weight_gradients.step(row, excluded=broken | wrong, warming=warming)
+        self.level_steps.step(row, excluded=broken, warming=warming)
         self.stat_rows += 1
 
     def _judge_rows(self) -> None:
@@ -182,6 +190,8 @@ class RankStream:
             "run_changes": self.run_changes.state(),
             "trends": self.trends.state(),
             "run_trends": self.run_trends.state(),
+            "weight_gradients": self.weight_gradients.state(),
+            "level_steps": self.level_steps.state(),
         }
 
     @classmethod
@@ -209,4 +219,6 @@ class RankStream:
         out.run_changes = RunChanges.load(state["run_changes"])
         out.trends = Trends.load(state["trends"])
         out.run_trends = RunTrends.load(state["run_trends"])
+        out.weight_gradients = WeightGradients.load(state["weight_gradients"])
+        out.level_steps = LevelSteps.load(state["level_steps"])
         return out

@@ -8,7 +8,7 @@ same digits again and again), ``loss_zero``, ``grad_norm_jump``, ``grad_norm_shi
 ``norm_fall`` (update
 norm against its level, the learning rate's own change taken out), ``weights_jump`` (parameter norm),
 ``lr_jump``, ``lr_zero``,
-``zero_grad_rise``, ``slow_steps``, ``loader_wait``, ``resumed``.
+``zero_grad_rise``, ``zero_grad_flicker``, ``slow_steps``, ``loader_wait``, ``resumed``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,11 @@ GRAD_JUMP_LOG2 = 3.0  # SCIENCE 3.3: log2 grad_norm passes z = 8 seven times in 
 NORM_STEP_LOG2 = 1.0  # update norm beyond the learning rate's change; clean runs stay within 0.5
 WEIGHTS_STEP_LOG2 = 0.02  # one-step change of the parameter norm; clean runs move 0.001 a step
 LR_JUMP_LOG2 = 1.5  # schedules do not multiply the rate by 2.8 in one step after warm-up
-ZERO_GRAD_RISE_PCT = 8.0  # percentage points; clean runs stay within 1
+ZERO_GRAD_RISE_PCT = 2.5  # percentage points; clean runs, other domains and rates stay within 0.8
+ZERO_GRAD_SIGMA = 8.0  # of the share's own wandering: with a large vocabulary it follows the data
+ZERO_BACK_SHARE = 0.4  # of the limit: back at the level
+ZERO_ALL_PCT = 95.0  # nothing left at all is no race
+FLICKER_RISES, FLICKER_ROWS = 3, 16  # so many separate rises in so many rows
 SLOW_LOG2 = 0.8  # 1.7 times the usual step time
 SLOW_ROWS = 3
 WAIT_SECONDS, WAIT_STEPS = 10.0, 20.0  # one wait for data this long, in seconds and in steps
@@ -54,6 +58,8 @@ class RunChanges:
         self.logs = {name: Level(floor) for name, floor in _LOG_FLOORS.items()}
         self.zero_grad = Level(0.3)
         self.lr = Level(0.02)
+        self.zero_up = False
+        self.zero_rises: list[list[int]] = []  # (row, step) at which the share left its level, newest last
         self.last: dict[str, float] = {}
         self.cusum = 0.0
         self.cusum_since: int | None = None
@@ -74,6 +80,7 @@ class RunChanges:
             level.restart()
         self.last = {}
         self.grad_cusum = 0.0
+        self.zero_up, self.zero_rises = False, []
         self.cusum, self.cusum_since, self.same_loss, self.slow, self.lr_rising = 0.0, None, 0, 0, 0
 
     def warming_up(self, first_step: int | None) -> bool:
@@ -104,7 +111,7 @@ class RunChanges:
             elif row.log.is_open("lr_zero"):
                 _hit(row, "lr_zero", 0.0)
             return
-        if before is not None and before > 0:
+        if before is not None and 0 < before < math.inf:
             rise = math.log2(lr / before)
             self.lr_rising = min(self.lr_rising + 1, 8) if rise > 0 else max(self.lr_rising - 1, 0)
             if rise > LR_JUMP_LOG2 and self.lr.count >= READY_ROWS:
@@ -218,11 +225,26 @@ class RunChanges:
     def _zero_grads(self, row: ScalarRow, share: float | None) -> None:
         if share is None or not math.isfinite(share) or skipped_by_scaler(row.scalars):
             return
-        away = self.zero_grad.away(share)
-        if self.zero_grad.count >= READY_ROWS and away > max(ZERO_GRAD_RISE_PCT, 6 * self.zero_grad.sigma()):
-            _hit(row, "zero_grad_rise", share, expected=self.zero_grad.center, gap_rows=2)
+        level = self.zero_grad
+        away, limit = level.away(share), max(ZERO_GRAD_RISE_PCT, ZERO_GRAD_SIGMA * level.sigma())
+        up = level.count >= READY_ROWS and away > limit
+        if up and not self.zero_up and share < ZERO_ALL_PCT:
+            self.zero_rises = [*self.zero_rises, [row.index, row.step]][-FLICKER_RISES:]
+            first = self.zero_rises[0]
+            if len(self.zero_rises) == FLICKER_RISES and row.index - first[0] < FLICKER_ROWS:
+                _hit(
+                    row,
+                    "zero_grad_flicker",
+                    share,
+                    onset=first[1],
+                    expected=level.center,
+                    gap_rows=FLICKER_ROWS,
+                )
+        self.zero_up = up or (self.zero_up and away > ZERO_BACK_SHARE * limit)
+        if up:
+            _hit(row, "zero_grad_rise", share, expected=level.center, gap_rows=2)
         else:
-            self.zero_grad.update(share)
+            level.update(share)
 
     def _time(self, row: ScalarRow, seconds: float | None) -> None:
         if seconds is None or not math.isfinite(seconds) or seconds <= 0:
@@ -287,6 +309,8 @@ _PLAIN = (
     "lr_ramp_since",
     "lr_ramp_rows",
     "rows",
+    "zero_up",
+    "zero_rises",
 )
 
 

@@ -24,6 +24,8 @@ CLIMB_SIGMA = (
 CLIMB_NATS = 0.5
 EVAL_READY = 4
 EVAL_JUMP_NATS = 0.1
+EVAL_JUMP_SIZES = 5.0  # of the usual change from one evaluation to the next
+EVAL_MEMORY = 8  # evaluations; the loss of a young run falls by less and less
 EVAL_RISE_NATS = 0.25  # clean held-out losses on a fixed batch wander by 0.15 from one evaluation to another
 EVAL_RISE_SIGMA = 6.0  # of the evaluations' own noise
 EVAL_CREEP_SHARE = 0.4  # of the limit, passed for good: the onset
@@ -45,6 +47,9 @@ class RunTrends:
         self.noise = Level(0.02)
         self.count = 0
         self.evaluation = Level(0.01)
+        self.eval_last: float | None = None
+        self.eval_change = 0.0  # mean absolute change from one evaluation to the next
+        self.eval_jumped: float | None = None  # the value right after a jump
         self.eval_low = math.inf
         self.eval_low_step = 0
         self.train_at_low = math.inf
@@ -92,9 +97,7 @@ class RunTrends:
             return
         level = self.evaluation
         row.hit("evaluated", value, gap_rows=1 << 40)
-        away = level.away(value)
-        if level.count >= EVAL_READY and away > max(EVAL_JUMP_NATS, 8 * level.sigma()):
-            row.hit("eval_jump", away, expected=level.center, gap_rows=64)
+        self._eval_jump(row, value)
         level.update(value)
         train = self.fast if self.fast is not None else math.inf
         if value < self.eval_low:
@@ -112,6 +115,24 @@ class RunTrends:
         fallen = self.train_at_low - train
         if self.eval_rises >= EVAL_ROWS and fallen > TRAIN_FALL_NATS:
             row.hit("eval_parts", rise, onset=self.eval_low_step, expected=self.eval_low, gap_rows=512)
+
+    def _eval_jump(self, row: ScalarRow, value: float) -> None:
+        """A step between two evaluations, and with it, in ``next``, how the one after them went on."""
+        last, self.eval_last = self.eval_last, value
+        if self.eval_jumped is not None and row.log.is_open("eval_jump"):
+            row.hit("eval_jump", 0.0, gap_rows=64, extra={"next": value - self.eval_jumped})
+        self.eval_jumped = None
+        if last is None:
+            return
+        change = value - last
+        if self.evaluation.count >= EVAL_READY and change > max(
+            EVAL_JUMP_NATS, EVAL_JUMP_SIZES * self.eval_change
+        ):
+            if not row.log.is_open("eval_jump"):
+                row.hit("eval_jump", change, expected=last, gap_rows=64)
+                self.eval_jumped = value
+            return
+        self.eval_change += (abs(change) - self.eval_change) / min(self.evaluation.count, EVAL_MEMORY)
 
     def _loss_scale(self, row: ScalarRow, scale: float | None) -> None:
         if scale is None or not math.isfinite(scale) or scale <= 0:
@@ -166,7 +187,8 @@ class RunTrends:
 
 
 _PLAIN = (
-    "fast", "last_loss", "low", "low_step", "count", "eval_low", "eval_low_step", "train_at_low",
+    "fast", "last_loss", "low", "low_step", "count", "eval_last", "eval_change", "eval_jumped", "eval_low",
+    "eval_low_step", "train_at_low",
     "eval_rises", "scale", "falls",
     "falls_since", "quiet_rows", "settled", "zero_fast", "zero_low",
 )  # fmt: skip

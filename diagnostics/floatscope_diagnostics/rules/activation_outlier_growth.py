@@ -37,7 +37,9 @@ from floatscope_diagnostics.rule import (
 )
 
 GROWTH_ROWS = 3  # shorter is an outlier step
-FAST_ROWS = 128  # growth this quick is no learning: healthy layers take 300 rows and more for the same factor
+FAST_ROWS = (
+    24  # from 60 % of the limit to the limit: a factor of 1.05 a row; layers that learn take 40 and more
+)
 SUPPORT = ("sqnr_drop", "underflow", "underflow_trend")  # what the rest of the tensor loses by it
 MAX_LAYERS = 2  # one block's pair of layers; more is the whole network moving
 MOVERS = ("lr_jump", "norm_jump", "update_jump", "loss_jump", "resumed")

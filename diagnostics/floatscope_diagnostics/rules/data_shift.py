@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from floatscope_diagnostics.placing import held_out_step
 from floatscope_diagnostics.rule import (
     Evidence,
     Finding,
@@ -34,7 +35,6 @@ from floatscope_diagnostics.rule import (
 BEFORE_STEPS = 24
 MIN_ROWS = 3
 HIGH_ROWS, HIGH_SHARE = 8, 0.5  # steps two deviations up: hard batches leave the rest at the level
-HELD_OUT_SHARE = 0.35  # of the training loss's step; less is the model following the new data
 MOVERS = (
     "loss_scale_cut", "lr_jump", "clipping", "scale_high", "scale_low", "scale_reset", "scale_nonfinite",
     "sqnr_drop_all", "underflow", "unchanged", "loss_constant", "grad_norm_zero",
@@ -63,11 +63,8 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             continue
         if moved_before(symptoms, began, before=BEFORE_STEPS):
             continue
-        held_out = [
-            h
-            for h in symptoms.near("eval_jump", began, before=2, after=16)
-            if h.value > HELD_OUT_SHARE * s.value
-        ]
+        step = held_out_step(began, s.value, symptoms)
+        held_out = [] if step is None else [step]
         judged = any(e.last >= began for e in symptoms.of("evaluated"))
         confidence = 0.45 if held_out else 0.8 if judged else 0.62
         yield about(

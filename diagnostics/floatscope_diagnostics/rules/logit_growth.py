@@ -22,6 +22,7 @@ import re
 from collections.abc import Iterator
 
 from floatscope_diagnostics.growth import attention_weights
+from floatscope_diagnostics.placing import abrupt
 from floatscope_diagnostics.rule import (
     Evidence,
     Finding,
@@ -32,6 +33,7 @@ from floatscope_diagnostics.rule import (
     Symptoms,
     Window,
     about,
+    shared,
 )
 
 ATTENTION = re.compile(r"(qkv|q_proj|k_proj|query|key|\bwq\b|\bwk\b|attn|attention)", re.IGNORECASE)
@@ -65,6 +67,10 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             continue
         if symptoms.active("headroom_up", s.onset, slack=4) or symptoms.active("clipping", s.onset, slack=4):
             continue
+        if any(
+            abrupt(a) and shared(a, s) for a in symptoms.near("gradient_apart", s.onset, before=8, after=8)
+        ):
+            continue  # a leap, no growth: see operation fault
         onset = int(s.extra.get("creep", s.onset))
         yield about(
             s,

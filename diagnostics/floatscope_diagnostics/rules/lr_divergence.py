@@ -37,7 +37,8 @@ from floatscope_diagnostics.rule import (
 AFTER_STEPS = 12
 LOSS = ("loss_shift", "loss_jump", "weights_jump", "loss_nonfinite")
 CLIMB_ROWS = 6
-ABRUPT_SHARE = 0.7  # of the loss above its level, gained in one step
+ABRUPT_SHARE = 0.5  # of the loss above its level, gained in one step
+STEP_ROWS = 8  # a fast average over six rows notices a step within them
 PRECISION = ("clipping", "underflow", "scale_high", "scale_low", "scale_nonfinite", "scale_reset",
              "sqnr_drop_all",
              "amax_trend", "unchanged", "near_limit")  # fmt: skip
@@ -126,9 +127,15 @@ def _climbs(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
 
 
 def _stepped(symptoms: Symptoms, climb: Symptom) -> bool:
-    """The loss went up in one step, not by climbing: the data or an operation, see data shift."""
-    jumps = symptoms.near("loss_jump", climb.onset, after=64)
-    return any(j.extra.get("step", 0.0) > ABRUPT_SHARE * j.value for j in jumps[:1])
+    """The loss went up in one step, not by climbing: the data or an operation, see data shift.
+
+    The turn of a noisy loss lies long before such a step; that the climb was noticed within a few rows of the
+    step tells.
+    """
+    noticed = climb.onset if climb.detected is None else climb.detected
+    jumps = symptoms.near("loss_jump", noticed, before=STEP_ROWS, after=0)
+    steps = [x for n in ("gradients_step", "rms_step") for x in symptoms.near(n, noticed, before=STEP_ROWS)]
+    return bool(steps) or any(j.extra.get("step", 0.0) > ABRUPT_SHARE * j.value for j in jumps)
 
 
 def _grown(symptoms: Symptoms, climb: Symptom) -> tuple[str, ...]:

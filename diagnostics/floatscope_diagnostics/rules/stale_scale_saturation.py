@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from floatscope_diagnostics.episodes import Symptom
+from floatscope_diagnostics.placing import effect_outlasts
 from floatscope_diagnostics.rule import (
     Evidence,
     Finding,
@@ -69,6 +70,8 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
         nan = [n for n in symptoms.near("nonfinite_forward", clip.onset, after=1) if n.rank == clip.rank]
         if not jumps and clip.rows < CHRONIC_ROWS and not (nan and clip.peak > MASS_PCT):
             continue
+        if jumps and effect_outlasts(clip, symptoms):
+            continue  # the scale has followed and the harm goes on: see operation fault
         if all(t.endswith("/weight") for t in clip.first) and any(j.value > LEAP_LOG2 for j in jumps):
             continue  # no update moves a weight that far: see corrupted weight
         tensors = tuple(t for j in jumps for t in shared(clip, j) if t in clip.first) or clip.first

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 from tests.diagnostics.case import Case, Want
-from tests.diagnostics.synthetic import Run, Tensors
+from tests.diagnostics.synthetic import LAYERS, Run, Tensors
 
 FAULT = 130
+LATE = 160  # how a gradient fits what it is made of takes some time to learn
 WEIGHT = "blocks.0.mlp.fc2/weight"
 
 
@@ -18,13 +19,53 @@ def weight_first(step: int, tensors: Tensors, scalars: dict[str, float]) -> None
             stats["nan_count"] = 3.0
 
 
+def fits(tensors: Tensors) -> None:
+    """Gradients of the weights as large as what goes into them makes them."""
+    for layer in LAYERS:
+        x, g = tensors[f"{layer}/input"]["rms"], tensors[f"{layer}/grad_output"]["rms"]
+        tensors[f"{layer}/weight"]["grad_norm"] = 500.0 * x * g
+
+
+def zeros_come_and_go(step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
+    """A buffer is read before it is full in two steps of three."""
+    if step >= FAULT and step % 3:
+        scalars["zero_grad_pct"] = 6.0 + step * 37 % 17
+
+
+def gradients_come_and_go(step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
+    """A quarter of a layer's gradient counts sixteen times, now in one layer and now in another."""
+    fits(tensors)
+    if step >= LATE and step % 2:
+        tensors[f"{LAYERS[step // 2 % 4]}/weight"]["grad_norm"] *= 2.2
+
+
+def clipped_now_and_then(step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
+    """All layers alike: the norm is clipped."""
+    fits(tensors)
+    for layer in LAYERS:
+        tensors[f"{layer}/weight"]["grad_norm"] *= 0.1 if step % 5 == 0 else 1.0
+
+
+def zeros_stay(step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
+    """The look-alike: every step loses as much."""
+    if step >= FAULT:
+        scalars["zero_grad_pct"] = 16.0
+
+
 TWO = Run(after=weight_first, extra_run={"ranks": 2})
+ZEROS = Run(after=zeros_come_and_go)
+MISFIT = Run(after=gradients_come_and_go, steps=110)
+CLIPPED = Run(after=clipped_now_and_then, steps=110)
+SUM = Run(after=zeros_stay)
 CASES = [
-    Case(
-        "a parameter is NaN first",
-        TWO.info(),
-        TWO.rows(),
-        (Want("comm_overlap_race", (FAULT, FAULT), None, WEIGHT),),
-    ),
+    Case("a parameter is NaN first", TWO.info(), TWO.rows(),
+         (Want("comm_overlap_race", (FAULT, FAULT), None, WEIGHT),)),
+    Case("zero gradients come and go", ZEROS.info(), ZEROS.rows(),
+         (Want("comm_overlap_race", (FAULT, FAULT + 3)),)),
+    Case("the gradients of single layers are wrong in single steps", MISFIT.info(), MISFIT.rows(),
+         (Want("comm_overlap_race", (LATE, LATE + 4)),)),
+    Case("clipping makes all gradients smaller", CLIPPED.info(), CLIPPED.rows()),
+    Case("zero gradients that stay are a sum in too few bits", SUM.info(), SUM.rows(),
+         (Want("accumulation_precision", (FAULT, FAULT)),)),
     Case("healthy", Run(seed=13).info(), Run(seed=13).rows()),
-]
+]  # fmt: skip

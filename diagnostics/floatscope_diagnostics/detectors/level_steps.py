@@ -1,0 +1,205 @@
+"""Steps in the size of tensors: from one row to the next an input's rms is at another level and stays there.
+
+The rms of a whole tensor wanders far less than its largest element, so that a step of half an octave can be
+told from noise. Gradients move together with the loss (common cause): of them only the median step over all
+is kept, the loss scale taken out, and what a single one does against that median.
+
+Signals: ``rms_step`` (inputs and outputs that stepped; values in octaves), ``gradients_step`` (median octaves
+over all grad_output tensors; ``extra`` has the signed number as ``log2``), ``gradient_apart`` (grad_output of
+single layers, against the median), ``zeros_appear`` (a share of exact zeros in a tensor that had none).
+``extra`` of the first and third has ``jump``: octaves gained from the row before the onset to the onset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from floatscope_diagnostics.columns import ROLE_CODES
+from floatscope_diagnostics.detectors.row import StatRow, skipped_by_scaler
+from floatscope_diagnostics.frame import RMS
+from floatscope_diagnostics.tracker import Tracker
+
+Float64 = NDArray[np.float64]
+Bool = NDArray[np.bool_]
+Int32 = NDArray[np.int32]
+
+READY_ROWS = 32
+FLOOR_LOG2 = 0.04
+STEP_LOG2, STEP_SIGMA = 0.5, 7.0  # another domain moves an input's rms by up to 0.5 octaves and 3 sigma
+GRAD_STEP_LOG2, GRAD_STEP_SIGMA = 1.2, 4.0  # median over gradients; a hard batch moves it for one row
+PERSIST_ROWS = 3
+APART_LOG2, APART_SIGMA = 1.0, 7.0  # one gradient against the median of all
+ZERO_RISE_PCT, ZERO_SIGMA, ZERO_FLOOR_PCT = (
+    4.0,
+    8.0,
+    0.2,
+)  # exact zeros before the cast; healthy tensors have none
+RELEASE_ROWS = 48  # a step that stays this long is the new level
+MIN_GRADIENTS = 3
+_FORWARD = (ROLE_CODES["input"], ROLE_CODES["output"])
+_BACKWARD = (ROLE_CODES["grad_output"], ROLE_CODES["grad_input"])
+
+
+class LevelSteps:
+    """One rank's levels of log2 rms."""
+
+    def __init__(self) -> None:
+        self.tracker = Tracker(np.array([[FLOOR_LOG2], [ZERO_FLOOR_PCT]]), 0)
+        self.rows: Int32 = np.zeros(0, np.int32)  # rows in a row off the level, negative below it
+        self.since = np.zeros(0, np.int64)
+        self.away = np.zeros(0)  # of the row before, in octaves
+        self.jump = np.zeros(0)
+        self.zero_rows: Int32 = np.zeros(0, np.int32)
+        self.zero_since = np.zeros(0, np.int64)
+        self.grad_rows = 0
+        self.grad_since = -1
+
+    def seam(self) -> None:
+        self.tracker.restart()
+        self.rows[:] = 0
+        self.zero_rows[:] = 0
+        self.away[:] = 0.0
+        self.grad_rows = 0
+
+    def step(self, row: StatRow, *, excluded: Bool, warming: bool) -> None:
+        """Judges one row; excluded tensors (S,) hold NaN or Inf."""
+        columns = row.columns
+        size = len(columns)
+        self._resize(size)
+        if warming:
+            self.seam()  # everything moves: the levels are learned afterwards
+        if warming or skipped_by_scaler(row.scalars):
+            return
+        x = row.frame.signals[row.d][RMS : RMS + 1].copy()
+        scale = row.scalars.get("loss_scale", 1.0)
+        if 0 < scale < np.inf:
+            x[0, columns.backward] -= np.log2(scale)
+        x[0, excluded] = np.nan
+        x = np.concatenate([x, row.stat("zero_pct")[None, :]])
+        all_away = x - self.tracker.center
+        away, deviation = all_away[0].copy(), self.tracker.deviation()
+        known = self.tracker.count >= READY_ROWS
+        ready = known[0] & ~np.isnan(away)
+        backward = ready & np.isin(columns.role, _BACKWARD)
+        held = self._gradients(row, away, deviation[0], backward)
+        if backward.sum() >= MIN_GRADIENTS:
+            away[columns.backward] -= _middle(away[backward])
+        off = self._steps(row, away, deviation[0], ready)
+        self._zeros(row, all_away[1], deviation[1], known[1])
+        frozen = (off & (np.abs(self.rows) <= RELEASE_ROWS)) | (held & columns.backward)
+        zeros = (self.zero_rows > 0) & (self.zero_rows <= RELEASE_ROWS)
+        self.tracker.update(x, frozen=np.stack([frozen, zeros]))
+
+    def _resize(self, size: int) -> None:
+        more = size - len(self.rows)
+        if more <= 0:
+            return
+        self.tracker.resize(size)
+        self.rows = np.concatenate([self.rows, np.zeros(more, np.int32)])
+        self.zero_rows = np.concatenate([self.zero_rows, np.zeros(more, np.int32)])
+        self.since = np.concatenate([self.since, np.full(more, -1, np.int64)])
+        self.zero_since = np.concatenate([self.zero_since, np.full(more, -1, np.int64)])
+        self.away = np.concatenate([self.away, np.zeros(more)])
+        self.jump = np.concatenate([self.jump, np.zeros(more)])
+
+    def _steps(self, row: StatRow, away: Float64, deviation: Float64, ready: Bool) -> Bool:
+        role = row.columns.role
+        forward, backward = np.isin(role, _FORWARD), np.isin(role, _BACKWARD)
+        size = np.where(backward, APART_LOG2, STEP_LOG2)
+        with np.errstate(invalid="ignore"):
+            limit = np.maximum(size, np.where(backward, APART_SIGMA, STEP_SIGMA) * deviation)
+            off: Bool = ready & (forward | backward) & (np.abs(away) > limit)
+        sign = np.sign(np.nan_to_num(away)).astype(np.int32)
+        goes_on = off & (np.sign(self.rows) == sign)
+        begins = off & ~goes_on
+        self.since = np.where(begins, row.step, self.since)
+        self.jump = np.where(begins, np.abs(away - self.away), self.jump)
+        self.rows = np.where(goes_on, self.rows + sign, np.where(off, sign, 0)).astype(np.int32)
+        self.away = np.where(ready, away, 0.0)
+        lasting = np.abs(self.rows) >= PERSIST_ROWS
+        for signal, mask in (("rms_step", lasting & forward), ("gradient_apart", lasting & backward)):
+            if mask.any():
+                worst = int(np.argmax(np.where(mask, np.abs(away), -np.inf)))
+                extra = {"jump": float(self.jump[worst])}
+                self._hit(row, signal, mask, np.abs(away), onset=int(self.since[mask].min()), extra=extra)
+        return off
+
+    def _zeros(self, row: StatRow, away: Float64, deviation: Float64, ready: Bool) -> None:
+        with np.errstate(invalid="ignore"):
+            rises = ready & (away > np.maximum(ZERO_RISE_PCT, ZERO_SIGMA * deviation))
+        self.zero_since = np.where(rises & (self.zero_rows == 0), row.step, self.zero_since)
+        self.zero_rows = np.where(rises, self.zero_rows + 1, 0).astype(np.int32)
+        lasting = self.zero_rows >= PERSIST_ROWS
+        if lasting.any():
+            self._hit(row, "zeros_appear", lasting, away, onset=int(self.zero_since[lasting].min()))
+
+    def _gradients(self, row: StatRow, away: Float64, deviation: Float64, mine: Bool) -> bool:
+        if mine.sum() < MIN_GRADIENTS:
+            self.grad_rows = 0
+            return False
+        middle, spread = _middle(away[mine]), _middle(deviation[mine])
+        if abs(middle) <= max(GRAD_STEP_LOG2, GRAD_STEP_SIGMA * spread):
+            self.grad_rows = 0
+            return False
+        sign = 1 if middle > 0 else -1
+        if self.grad_rows * sign <= 0:
+            self.grad_rows, self.grad_since = 0, row.step
+        self.grad_rows += sign
+        if abs(self.grad_rows) >= PERSIST_ROWS:
+            extra = {"log2": middle}
+            self._hit(row, "gradients_step", mine, np.abs(away), onset=self.grad_since, extra=extra)
+        return abs(self.grad_rows) <= RELEASE_ROWS
+
+    def _hit(
+        self,
+        row: StatRow,
+        signal: str,
+        mask: Bool,
+        values: Float64,
+        *,
+        onset: int,
+        extra: Mapping[str, float] | None = None,
+    ) -> None:
+        row.log.hit(
+            signal,
+            step=row.step,
+            row=row.index,
+            segment=row.segment,
+            mask=mask,
+            values=values,
+            onset=onset,
+            gap_rows=4,
+            extra=None if row.log.is_open(signal) else extra,
+        )
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "tracker": self.tracker.state(),
+            "rows": self.rows,
+            "since": self.since,
+            "away": self.away,
+            "jump": self.jump,
+            "zero_rows": self.zero_rows,
+            "zero_since": self.zero_since,
+            "grad_rows": self.grad_rows,
+            "grad_since": self.grad_since,
+        }
+
+    @classmethod
+    def load(cls, state: Mapping[str, Any]) -> LevelSteps:
+        out = cls()
+        out.tracker.load(state["tracker"])
+        for name in ("rows", "since", "away", "jump", "zero_rows", "zero_since"):
+            setattr(out, name, state[name])
+        out.grad_rows, out.grad_since = int(state["grad_rows"]), int(state["grad_since"])
+        return out
+
+
+def _middle(values: Float64) -> float:
+    """The upper median: one of the values, so that it does not depend on how they are added up."""
+    k = len(values) // 2
+    return float(np.partition(values, k)[k])

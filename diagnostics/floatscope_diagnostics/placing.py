@@ -1,0 +1,69 @@
+"""Where in the network something begins, and what the held-out loss says about it."""
+
+from __future__ import annotations
+
+from floatscope_diagnostics.episodes import Symptom
+from floatscope_diagnostics.rule import RunFacts, Symptoms
+
+HELD_OUT_SHARE = 0.35  # of the training loss's step; less is the model following new data
+FOLLOWS_SHARE = 0.25  # of the held-out step: going on upwards, the model is following other data
+LATER_ROWS = 4  # behind the last clipped step; a sum over high losses takes as long to forget one spike
+ABRUPT_SHARE = 0.6  # of a step, gained from one row to the next; what grows gains it bit by bit
+SAME_ROWS = 4  # a change that crosses the network does so inside one step; levels find it in the same row
+
+
+def producer_of(tensor: str, run: RunFacts) -> str | None:
+    """The layer whose output ``tensor``, an input, is made of: the one before it in forward order."""
+    layers: list[str] = []
+    for name in run.forward_order:
+        layer = name.rpartition("/")[0]
+        if not layers or layers[-1] != layer:
+            layers.append(layer)
+    layer = tensor.rpartition("/")[0]
+    at = layers.index(layer) if layer in layers else 0
+    return layers[at - 1] if at > 0 else None
+
+
+def first_step_forward(onset: int, symptoms: Symptoms, run: RunFacts, *, rank: int) -> str | None:
+    """The operation in front of the first input, in forward order, whose size stepped at an onset."""
+    found = [
+        t
+        for s in symptoms.near("rms_step", onset, before=2, after=SAME_ROWS)
+        if s.rank == rank
+        for t in s.first
+    ]
+    order = {name: k for k, name in enumerate(run.forward_order)}
+    first = min(found, key=lambda t: order.get(t, len(order)), default=None)
+    if first is None:
+        return None
+    layer = first.rpartition("/")[0] if first.endswith("/output") else producer_of(first, run)
+    return None if layer is None else f"{layer}/output"
+
+
+def held_out_step(onset: int, size: float, symptoms: Symptoms) -> Symptom | None:
+    """A step of the held-out loss together with the training loss's, of ``size`` nats.
+
+    Other data moves it too, since the model follows, but less at first and more with every evaluation; a
+    model that computes something else is worse at once and learns to live with it.
+    """
+    for h in symptoms.near("eval_jump", onset, before=2, after=16):
+        if h.value > HELD_OUT_SHARE * size and h.extra.get("next", 0.0) <= FOLLOWS_SHARE * h.value:
+            return h
+    return None
+
+
+def effect_outlasts(step: Symptom, symptoms: Symptoms) -> bool:
+    """Whether the loss or the gradients stay changed after a delayed scale has followed the tensor."""
+    clips = [c for c in symptoms.near("clipping", step.onset, before=1, after=1) if c.rank == step.rank]
+    end = max((c.last for c in clips), default=step.onset) + LATER_ROWS * symptoms.stride
+    for name in ("loss_shift", "gradients_step"):
+        for x in symptoms.near(name, step.onset, before=4, after=3):
+            rows = x.extra.get("total_high", 0.0) if name == "loss_shift" else x.rows
+            if x.rank == step.rank and x.last > end and rows >= LATER_ROWS:
+                return True
+    return False
+
+
+def abrupt(step: Symptom) -> bool:
+    """Whether a step of a tensor's size came from one row to the next."""
+    return step.extra.get("jump", step.value) >= ABRUPT_SHARE * step.value
