@@ -16,7 +16,10 @@ from floatscope_diagnostics import rules as rule_package
 from floatscope_diagnostics.consequences import CONSEQUENCES
 from floatscope_diagnostics.rule import FAMILY_OF, Need, Rule
 
-HEADINGS = ("What it checks", "Why it matters", "How it decides", "What to do", "Source")
+HEADINGS = (
+    "What it checks", "Why it matters", "How it decides", "What excludes it", "Known false positives",
+    "What to do", "Source",
+)  # fmt: skip
 INDEX = "README.md"
 WIDTH = 110
 GENERATED = "<!-- written by floatscope_diagnostics.rule_docs from the rule's docstring; do not edit -->"

@@ -19,7 +19,10 @@ from floatscope_diagnostics.rules import load_rules
 from tests.diagnostics.case import Case, alarms, diagnose
 from tests.diagnostics.synthetic import Run
 
-HEADINGS = ("What it checks", "Why it matters", "How it decides", "What to do", "Source")
+HEADINGS = (
+    "What it checks", "Why it matters", "How it decides", "What excludes it", "Known false positives",
+    "What to do", "Source",
+)  # fmt: skip
 FAMILY_CODE = {
     "input_nan": "FS1", "scale_calibration_blowup": "FS2", "slow_truncation_drift": "FS3",
     "activation": "FS4",

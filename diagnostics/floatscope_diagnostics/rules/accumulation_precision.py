@@ -9,6 +9,12 @@ Why it matters
 How it decides
     The share of exactly zero weight gradients jumps while no grad_output tensor underflows, no scale is wrong
     and the labels are there; the gradient norm falls.
+What excludes it
+    Underflow, idle or wrong scales, missing labels, zeros in front of the sum, or a forward that changed
+    in the same step; zeros that come and go (communication race).
+Known false positives
+    Layers frozen on purpose while training, and experts that get no token from some step on, have zero
+    gradients that stay as well.
 What to do
     Accumulate and reduce in FP32; use split accumulation in the GEMM.
 Source

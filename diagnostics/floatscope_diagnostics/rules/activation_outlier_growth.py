@@ -11,6 +11,13 @@ How it decides
     does not come back, while learning rate and optimizer are unchanged. A jump that a delayed scale has to
     follow is stale scale saturation; growth of all layers at once is training, not a fault. Growth over
     hundreds of steps that costs the tensor no precision is a note, no alarm: layers differ in speed.
+What excludes it
+    A learning rate, an update or a loss that jumped before; warm-up; more than one block; a jump that
+    does not go on; FP16 on its way to the format's limit (activation overflow); query and key weights
+    (attention logit growth).
+Known false positives
+    Young runs: the last layer's SwiGLU output may grow eightfold in a hundred steps while it learns;
+    slower than 5 % a step is therefore only a note unless it costs the tensor precision.
 What to do
     Clamp or smooth the SwiGLU output, keep this layer's input in BF16, or use a block recipe.
 Source

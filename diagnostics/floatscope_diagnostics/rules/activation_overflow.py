@@ -7,6 +7,11 @@ Why it matters
 How it decides
     The amax of an FP16 input or output comes within 7 % of the format's maximum, or non-finite values begin
     right behind a tensor that was that large. Formats with a scale are excluded: there the scale decides.
+What excludes it
+    A format with a scale of its own; a growth that stays below 93 % of the largest number.
+Known false positives
+    Attention masks written as the most negative FP16 number are large by design: exclude such tensors
+    from the log.
 What to do
     Run the layer in BF16 or FP32, or clamp its output.
 Source

@@ -9,6 +9,12 @@ Why it matters
 How it decides
     Order and duration: amax of a tensor spikes for one or two steps and returns; from the next step on the
     same tensor has many bits of unused range, as the recipe prescribes, and its underflow rises.
+What excludes it
+    A tensor that stays large (stale scale saturation); a scale that is not the one the recipe gives
+    (scale state fault); idle range without a spike before it.
+Known false positives
+    A bad batch may spike several tensors at once and leave idle scales for one history: the harm is real,
+    the cause is the batch.
 What to do
     Shorten the history or use most_recent, clip the outlier, or use a recipe without history. Resetting the
     amax history ends the outage at once.

@@ -8,6 +8,12 @@ Why it matters
 How it decides
     The loss jumps far above its level for one to a few steps and returns, while no precision signal, no
     update and no learning rate moved before it. A spike that sound data can make is a note, no alarm.
+What excludes it
+    A rate, update, parameter norm, scale or clipped tensor that moved first; missing labels; a loss that
+    stays up (data shift).
+Known false positives
+    Curricula with rare hard documents; a spike that sound data can make (3 nats, or 1.5 times the level)
+    is a note.
 What to do
     Look at the batch, filter it, keep gradient clipping on.
 Source

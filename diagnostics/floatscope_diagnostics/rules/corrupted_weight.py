@@ -13,6 +13,11 @@ How it decides
     optimizer step moves all weights of a tensor by little, never one by that much. Which of hardware or
     software did it the
     numbers do not tell, so the cause stays undetermined with both hypotheses.
+What excludes it
+    A rate, an update or a parameter norm that moved first; a value that is gone after a step or two (an
+    outlier at the cast).
+Known false positives
+    Weights that are edited on purpose while training (merging, pruning, surgery on the vocabulary).
 What to do
     Restore the last clean checkpoint, replay on other hardware, compare parameter hashes over ranks.
 Source

@@ -8,6 +8,12 @@ Why it matters
 How it decides
     The cumulative sum of the loss above its level passes 12 standard deviations, no tensor, scale, update or
     learning rate moved before it, and the loss on a fixed held-out batch, where logged, did not step with it.
+What excludes it
+    A precision signal, rate or update that moved first; a held-out loss on fixed data that steps as far
+    (operation fault); single hard batches with steps at the old level between them.
+Known false positives
+    A planned change of the data: it is one, and the finding is right, but nothing has to be done. Mark it
+    with data_id.
 What to do
     Mark the boundary in the data, check labels and tokenizer on its far side.
 Source

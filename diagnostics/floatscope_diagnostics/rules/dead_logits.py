@@ -8,6 +8,10 @@ Why it matters
 How it decides
     The loss repeats the same digits for three steps and equals ln(vocabulary), or repeats while the gradient
     norm is 0 and there are labels.
+What excludes it
+    A learning rate of 0, a batch without labels, a loss that changes in its last digits.
+Known false positives
+    Loggers that print two digits make a flat loss look constant; the gradient of exactly 0 decides then.
 What to do
     Look at the output layer: an unloaded or zeroed head, a wrong tie of embeddings, a mask that removes
     everything.

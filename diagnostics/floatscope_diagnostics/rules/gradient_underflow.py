@@ -9,6 +9,11 @@ How it decides
     The underflow of a grad_output tensor rises far above its own level and stays (healthy gradients may
     underflow by 15 to 45 % all the time), or creeps up to it; the smallest gradients go first. A poisoned
     amax history, a lost or wrong scale, and an optimizer fault before it are other causes and exclude it.
+What excludes it
+    A poisoned amax history, a lost or wrong scale, an optimizer fault before it; a single attention
+    projection with a right scale (attention logit growth).
+Known false positives
+    A batch that is easy makes all gradients small for a step; it must last.
 What to do
     Give the gradient a scale that follows it (per tensor or block), E5M2 for per-tensor recipes, a working
     loss scale for FP16, or keep the first and last layers in BF16.

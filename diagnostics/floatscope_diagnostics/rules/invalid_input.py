@@ -10,6 +10,12 @@ How it decides
     network, its scale was fine, and nothing went before. Ids: counted by the agent, above the vocabulary
     size, or an index error that ended the run. Empty targets: label_tokens (or the smallest micro-batch) is
     0. All are invariants without thresholds.
+What excludes it
+    A scale that was wrong or clipped by more than half at the first bad tensor; weights, updates or
+    gradients that were bad in an earlier step; a loss that was lost before tensors were logged.
+Known false positives
+    Padding that is NaN by design and masked later; a micro-batch of padding only has no labels and does
+    no harm if the loss divides by all tokens.
 What to do
     Check ids, labels and floats in the data loader; drop the batch and skip the step; if NaN reached the
     weights, restore the last clean checkpoint.

@@ -9,6 +9,11 @@ Why it matters
 How it decides
     The underflow of grad_output of a single attention projection creeps up step after step while its scale
     and headroom are right and no other layer follows; or the largest query-key weight rises step after step.
+What excludes it
+    Several layers at once; idle or clipping scales; a rate, update or loss that jumped before; a gradient
+    that leaps in one step instead of creeping (operation fault).
+Known false positives
+    A layer whose keys are re-initialised or un-frozen grows at first, too.
 What to do
     Normalise queries and keys, clip the query-key weights, or cap the logits.
 Source

@@ -9,6 +9,11 @@ How it decides
     Five halvings without a single growth in between, after the scale had settled, or a scale below 1. The
     search at the start of a run (2^32 or 2^16 downwards) and now and then a halving are normal and only
     noted.
+What excludes it
+    Halvings with growth in between; the search for the scale at the start; an activation at the format's
+    limit, or a loss that stepped up first.
+Known false positives
+    A growth interval far longer than the usual time between two overflows.
 What to do
     Roll back to before the first of these halvings, lower the learning rate or clip, or use BF16. Do not
     lower the floor.

@@ -10,6 +10,11 @@ How it decides
     Order: learning rate or update first, loss one step later, FP8 statistics last. Without a jump of the
     rate, a loss that climbs for long together with the gradients while no tensor was clipped or flushed
     before it.
+What excludes it
+    A precision signal before the turn; a loss that went up in one step (data shift, operation fault).
+Known false positives
+    Planned restarts of a cyclic schedule; a curriculum that becomes harder little by little turns the
+    loss as well.
 What to do
     Lower the rate or warm up longer, clip, restart before the climb.
 Source

@@ -10,6 +10,10 @@ Why it matters
 How it decides
     Counts of non-finite values before the cast are above 0 while loss and gradient norm are finite in the
     same and the next step. No threshold.
+What excludes it
+    A loss that is not finite in the same or the next step; a scale that was not finite before.
+Known false positives
+    Masks that add minus infinity to logits on purpose, when the masked tensor itself is logged.
 What to do
     Remove the masking and find the operation that makes the value.
 Source

@@ -10,6 +10,10 @@ How it decides
     A single step whose update norm jumps out of its level by more than 2.5 times and moves the parameter
     norm, with a normal gradient and an unchanged learning rate; the next updates have their usual size, and
     the loss jumps one step later.
+What excludes it
+    A rate that jumped; updates that stay long (optimizer state fault); gradients that were not normal.
+Known false positives
+    Weights averaged or restored on purpose in the middle of a run.
 What to do
     Load master weights and model from the same checkpoint, or rebuild the masters from the model before the
     first step.

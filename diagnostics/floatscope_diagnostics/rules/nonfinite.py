@@ -6,6 +6,10 @@ Why it matters
     From the first such step on the weights are usually lost; every step after it is wasted.
 How it decides
     No threshold. It speaks up only when no other rule explains the values.
+What excludes it
+    Any other rule that explains the values; overflows that a dynamic loss scale answers by halving.
+Known false positives
+    None: the values are there. What stays open is where they come from.
 What to do
     Go back to the last clean step, log the statistics of all tensors around it, and look at the first tensor
     named.

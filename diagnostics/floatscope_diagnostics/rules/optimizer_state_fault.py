@@ -10,6 +10,11 @@ How it decides
     The update norm, or update_ratio of nearly all weights, leaves its level by more than 2.5 times while the
     learning rate stays, gradients were normal before it, and the loss follows one step later. One single long
     step right after a resume is a master weight fault instead.
+What excludes it
+    A rate that moved; a loss that moved first (updates follow the gradients); gradients that underflow or
+    are 0; updates that round away; a single long step (master weight desync).
+Known false positives
+    Changing beta, epsilon, weight decay or the set of trained parameters on purpose while training.
 What to do
     Restore both moments at a resume; keep the second moment in BF16 or FP32; epsilon 1e-8 or less.
 Source

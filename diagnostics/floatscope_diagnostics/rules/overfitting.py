@@ -7,6 +7,10 @@ Why it matters
 How it decides
     The held-out loss has climbed above its lowest level for several evaluations in a row while the training
     loss is below its level of that time.
+What excludes it
+    A training loss that rises too; held-out noise below six of its own standard deviations.
+Known false positives
+    A held-out set from another domain than the one just being trained on.
 What to do
     Stop at the best held-out loss, check for repeated batches, more data or regularisation.
 Source

@@ -7,6 +7,10 @@ Why it matters
 How it decides
     The learning rate drops to exactly 0 after a working phase; updates are 0 and all weights stay. A run that
     ends its schedule and stops within a few steps is not reported.
+What excludes it
+    A last step at rate 0 at the end of the schedule; a rate that is small but not 0.
+Known false positives
+    A warm-up that starts at exactly 0 is not reported, since nothing had been learned before it.
 What to do
     Check the schedule's length against the run's.
 Source

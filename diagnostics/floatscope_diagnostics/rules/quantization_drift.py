@@ -16,6 +16,12 @@ How it decides
     A constant offset points to a biased forward, a gap that widens to an error that builds up in the state:
     weights that are not updated, sums that lose their low bits, moments. The other causes are then named with
     their weight, less of it where the log shows that their own sign is missing.
+What excludes it
+    Headroom, clipping or underflow that moved (their rules); updates that round away; only one or two
+    tensors (scale state fault).
+Known false positives
+    Two runs from scratch part by chance while they leave a plateau; a baseline on other batches is no
+    pair.
 What to do
     Use round to nearest even; find the layer by switching layers to BF16 one after the other; block scaling.
     In BF16 and FP16 runs: FP32 for reductions, the attention's sums and the master weights.
@@ -62,11 +68,11 @@ WIDE_REMEDY = Remedy(
     "Compute in FP32 what adds up many rounded numbers: gradient reduction and accumulation, the row sums of "
     "the attention, norms and the loss; keep FP32 master weights; change the attention kernel.",
     {
-        "transformer_engine": "FusedAdam(master_weights=True); NVTE_FLASH_ATTN=0 or NVTE_FUSED_ATTN=0 to change "
-        "the attention backend",
+        "transformer_engine": "FusedAdam(master_weights=True); NVTE_FLASH_ATTN=0 or NVTE_FUSED_ATTN=0 to "
+        "change the attention backend",
         "megatron": "--accumulate-allreduce-grads-in-fp32; --attention-softmax-in-fp32; --attention-backend",
         "deepspeed": '"bf16": {"enabled": true}, "data_types": {"grad_accum_dtype": "fp32"}',
-        "pytorch": "FSDP MixedPrecision(reduce_dtype=torch.float32); keep the parameters in float32 under autocast",
+        "pytorch": "FSDP MixedPrecision(reduce_dtype=torch.float32); parameters in float32 under autocast",
     },
 )
 WARN_NATS = 0.08  # a gap alone proves no cause; healthy small runs ended up to 0.066 apart
@@ -155,33 +161,33 @@ def _gap(g: Symptom, run: RunFacts) -> Finding:
     band = f"0 up to {g.extra.get('margin', 0.0):.2g}"
     evidence = [Evidence("loss minus baseline", g.peak_step, mean, band)]
     if "change" in g.extra:
-        low, high = g.extra["change_low"], g.extra["change_high"]
+        least, most = g.extra["change_low"], g.extra["change_high"]
         evidence.append(
             Evidence(
                 f"change of the gap since step {g.onset:,}",
                 g.last,
                 g.extra["change"],
-                f"0; its 95 % band is {low:.2g} to {high:.2g}",
+                f"0; its 95 % band is {least:.2g} to {most:.2g}",
             )
         )
+    sure = min(CONFIDENCE, 1.0 - sum(a.confidence for a in others)) if widening else CONFIDENCE
+    low, high = g.extra.get("low", mean), g.extra.get("high", mean)
     finding = about(
         g,
         cause="quantization_drift",
         symptom="drift_up",
         severity="warning" if mean >= WARN_NATS else "info",
-        confidence=round(min(CONFIDENCE, 1.0 - sum(a.confidence for a in others)), 2)
-        if widening
-        else CONFIDENCE,
+        confidence=round(sure, 2),
         onset_last=g.detected,
-        summary=f"The loss is {mean:.3g} nats [{g.extra.get('low', mean):.3g}, {g.extra.get('high', mean):.3g}] "
-        f"above the baseline on the same batches since about step {g.onset:,}{kind}, without any other event"
+        summary=f"The loss is {mean:.3g} nats [{low:.3g}, {high:.3g}] above the baseline on the same "
+        f"batches since about step {g.onset:,}{kind}, without any other event"
         f"{'' if mean >= WARN_NATS else '; watch it'}.",
         evidence=evidence,
         remedy=REMEDY if uses_fp8(run) else WIDE_REMEDY,
         decisive_test=_test(run, widening=widening),
         alternatives=others,
     )
-    return replace(finding, rank=None)  # of the run as a whole, so that any rank's finding may explain it
+    return replace(finding, rank=None)  # of the run as a whole: any rank's finding may explain it
 
 
 def _test(run: RunFacts, *, widening: bool) -> str:

@@ -9,6 +9,11 @@ How it decides
     Weight amax, update size or parameter norm were equal on all ranks for at least eight steps and differ for
     two in a row. No threshold beyond the printed digits. Tensors that never were equal (sharded ones) are not
     compared.
+What excludes it
+    Tensors that never were equal over ranks (sharded ones); differences in the last printed digit; ranks
+    that log different steps.
+Known false positives
+    Expert or tensor parallel weights that happen to be equal at the start and are not meant to stay so.
 What to do
     Find the rank that left the others, run diagnostics on its card, restore all ranks from the last clean
     checkpoint.

@@ -13,6 +13,12 @@ How it decides
     not move when it should), reduction_group (it moved away and is too high by a constant factor, or clips
     under current scaling), recompute (it follows half the declared history), stale_fp8_copy (a weight loses
     precision while its scale is right).
+What excludes it
+    A scale inside the interval that the logged amaxes, the margin and the history allow; on several ranks
+    a scale that another rank's larger amax explains; values that are merely large, imprecise or masked.
+Known false positives
+    A recipe that is changed while training but not logged; amaxes logged of another copy of the tensor
+    than the one that is cast.
 What to do
     Restore the FP8 state with the checkpoint, or recalibrate; fix the amax reduction group; or use a recipe
     without state.

@@ -10,6 +10,13 @@ How it decides
     while its amax jumped in the same step and its scale was exactly the one the recipe gives. Clipping that
     lasts three steps with a correct scale is the chronic form. A wrong scale, an optimizer jump before it,
     and an outlier that leaves underflow behind are other faults and exclude it.
+What excludes it
+    A scale that is not the one the recipe gives; an optimizer that moved first; an outlier that leaves an
+    idle scale behind (amax history poisoning); harm that goes on after the scale has followed (operation
+    fault); a weight that leaps further than any update (corrupted weight).
+Known false positives
+    Under most_recent a few outliers clip in every second step of a healthy run; only a share far beyond
+    the tensor's own counts.
 What to do
     Use a recipe without history, or a longer history, or a margin of 1 to 3 bits.
 Source

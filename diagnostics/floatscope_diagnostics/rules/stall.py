@@ -9,6 +9,10 @@ How it decides
     Step time stays above 1.7 times its level for three steps. The data loader's wait and the card's throttle
     reasons tell where the time goes; without either it is only a note, since machines are shared, unless
     steps take 3.5 times as long for 24 steps. One wait for data of 10 seconds and 20 steps counts as well.
+What excludes it
+    Steps that are slow for less than three in a row; a slow run without any reason in the log is a note.
+Known false positives
+    Evaluation or checkpointing inside the step, other jobs on a shared machine.
 What to do
     Data: faster loader or more workers. Card: cooling, power cap, clocks, ECC; drain the node.
 Source

@@ -8,6 +8,11 @@ Why it matters
 How it decides
     The unchanged share of nearly all weights rises far above its level while the learning rate is not 0 and
     gradients are healthy. A learning rate of 0 (plateau) and gradients that are 0 exclude it.
+What excludes it
+    A learning rate of 0 (plateau), gradients that are exactly 0, skipped steps.
+Known false positives
+    Embedding rows that are rarely used do not change in most steps; the level before the onset already
+    has them.
 What to do
     Keep FP32 master weights, or use stochastic rounding or Kahan summation for BF16 weights.
 Source
