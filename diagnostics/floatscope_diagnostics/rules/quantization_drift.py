@@ -194,7 +194,7 @@ def _test(run: RunFacts, *, widening: bool) -> str:
     if widening:
         return (
             "Log unchanged_pct and update_ratio of the weights for 50 steps, and repeat 200 steps from one "
-            "checkpoint with FP32 master weights and FP32 reduction: if the gap stops growing it is the state."
+            "checkpoint with FP32 master weights and FP32 reduction: a gap that stops growing was the state."
         )
     if uses_fp8(run):
         return (
