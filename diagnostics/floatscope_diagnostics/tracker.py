@@ -77,11 +77,11 @@ class Tracker:
         np.copyto(step, 0.0, where=~use)
         self.spread += step
 
-    def restart(self) -> None:
-        """A new segment or phase: learn the level afresh."""
-        self.center[:] = 0.0
-        self.spread[:] = 0.0
-        self.count[:] = 0
+    def restart(self, series: Bool | None = None) -> None:
+        """A new segment or phase: learn the level afresh, of all or of the series (S,) that are set."""
+        where = slice(None) if series is None else series
+        for array in (self.center, self.spread, self.count):
+            array[:, where] = 0
 
     def state(self) -> dict[str, Any]:
         return {"center": self.center, "spread": self.spread, "count": self.count}

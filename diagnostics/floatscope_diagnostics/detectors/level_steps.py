@@ -173,7 +173,7 @@ class LevelSteps:
             values=values,
             onset=onset,
             gap_rows=4,
-            extra=None if row.log.is_open(signal) else extra,
+            extra=None if row.log.is_open(signal, row=row.index) else extra,
         )
 
     def state(self) -> dict[str, Any]:

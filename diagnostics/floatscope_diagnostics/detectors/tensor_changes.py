@@ -1,19 +1,18 @@
 """Change detection per tensor, on whole arrays: jumps, clipping, flushing to zero, lost precision, updates
 that stop.
 
-Each signal of a tensor is compared with its own running level (``tracker``); limits differ by tensor class,
-because a healthy
-gradient's amax jumps by 28 times in one step and a weight's by 1.03. Limits are in the signal's own unit, far
-outside what
-healthy runs showed (measured on emulated FP8: 22 runs of 64 to 130 steps, 48 tensors), and a deviation must
-also be unusual for
-this tensor. Levels are frozen while an alarm is open.
+Each signal of a tensor is compared with its own running level, less what its class does in common
+(``common_shift``), against limits from the tails of healthy runs (``limits``): a healthy gradient's amax
+jumps by 28 times in one step and a weight's by 1.03. Levels are frozen while an alarm is open. Constants here
+are in the signal's own unit; healthy extremes in brackets.
+
+Most rows of a healthy run have nothing to say, so a block of rows is first taken as if none had: the levels
+are carried through it and all conditions are looked at together. From the first row that might have
+something to say the block is taken back and that row is judged by itself.
 
 Signals: ``amax_jump``, ``amax_zero``, ``clipping``, ``clipping_grad``, ``underflow``, ``underflow_always``,
-``headroom_up``,
-``sqnr_drop``,
-``sqnr_drop_all``,
-``update_jump``, ``update_fall``, ``unchanged``, ``amax_trend``, ``underflow_trend``.
+``headroom_up``, ``sqnr_drop``, ``sqnr_drop_all``, ``update_jump``, ``update_fall``, ``unchanged``,
+``near_limit``, ``common_shift`` (a class rises together; ``extra`` tells by how much).
 """
 
 from __future__ import annotations
@@ -25,101 +24,81 @@ import numpy as np
 from numpy.typing import NDArray
 
 from floatscope_diagnostics.columns import ROLE_CODES, Columns
+from floatscope_diagnostics.detectors.limits import CLASSES
 from floatscope_diagnostics.detectors.row import JudgedRow, StatRow, skipped_by_scaler
+from floatscope_diagnostics.detectors.tensor_alarms import (
+    IDLE_LOG2,
+    READY_ROWS,
+    UNUSUAL,
+    Limits,
+    alarms,
+    may_alarm,
+)
+from floatscope_diagnostics.detectors.tensor_levels import TensorLevels
 from floatscope_diagnostics.frame import (
     AMAX,
     GRAD,
     HEADROOM,
     OVERFLOW,
-    SIGNAL_COUNT,
     SQNR,
     UNCHANGED,
     UNDERFLOW,
     UPDATE,
 )
-from floatscope_diagnostics.tracker import MAD_TO_SIGMA, Tracker
+from floatscope_diagnostics.tracker import MAD_TO_SIGMA
 
 Float64 = NDArray[np.float64]
 Bool = NDArray[np.bool_]
+Int32 = NDArray[np.int32]
 
-READY_ROWS = 12  # rows before a level counts as known; the shortest healthy stretch in the tuning logs is 64
 RELEASE_ROWS = 24  # a jump that stays this long is the new level; T04 and T05 need at most a few rows
 PERSIST_ROWS = 3  # rows in a row for a signal that is not proof by itself
-UNUSUAL = 6.0  # deviations of this tensor; never turned into a probability (tails are heavy)
-# Smallest spread by signal in its unit: below it a deviation is the last printed digit or ordinary rounding.
-FLOORS = (0.05, 0.03, 0.05, 0.02, 0.3, 0.15, 0.05, 0.2, 0.3)
-
-# Limits by class (forward, weight, backward). Healthy extremes in brackets.
-AMAX_JUMP_LOG2 = (1.8, 0.6, 8.0)  # one-step rise [1.1, 0.2, 6.0]
-CLIP_LOG2 = (1.8, 0.6, 8.0)  # sat in octaves above 1, proof in one step [0.9, 0.1, 6.0]
-CLIP_PCT = (0.4, 0.4, 2.5)  # share clipped, proof when it lasts PERSIST_ROWS [0.2, 0.02, 1.7 in one step]
-CLIP_PCT_WITH_SAT = (1.0, 0.4, 5.0)  # share clipped beside CLIP_LOG2: a few outliers clip in every run [0.4]
-CLIP_PCT_AT_ONCE = (8.0, 4.0, 101.0)  # proof in one step [4.1, 0.02, 1.7]; never for gradients: heavy tails
-UNDERFLOW_RISE_PCT = (2.5, 1.0, 12.0)  # percentage points above the tensor's level [1.4, 0.06, 6.4]
-UNDERFLOW_RISE_AT_ONCE_PCT = (15.0, 10.0, 40.0)
-CHRONIC_PCT = 90.0  # of a gradient, at every step since the first: healthy ones lose up to 45 %
-HEADROOM_UP_LOG2 = (6.0, 4.0, 14.0)  # bits of unused range above the level [1.2, 0.2, 5.0]
+CLIP_BESIDE_SAT_PCT = (
+    5.0  # of a gradient, beside its limit of sat; activations and weights have clip_with_sat
+)
+CHRONIC_PCT = 90.0  # of a gradient, at every step since the first: healthy ones lose up to 72 % at times
 SPIKE_HEADROOM_LOG2 = 3.0  # unused right after a spike of amax: the history holds the outlier
 SPIKE_ROWS = 2
 FAR_BACK = -(1 << 40)
-SQNR_DROP_DB = (4.0, 1.2, 6.0)  # lasting, one tensor [one-step 16, 0.3, 24]
-SQNR_DROP_ALL_DB = (1.5, 1.0, 2.0)  # lasting, median over a class [0.3, 0.05, 0.6]
-UPDATE_STEP_LOG2 = (
-    1.6  # change of update_ratio beyond the change of lr, median over weights [0.5; 2.2 in warm-up]
-)
-NEAR_LIMIT_LOG2 = -0.1  # amax of an FP16 activation within 7 % of 65,504
+UPDATE_STEP_LOG2 = 1.6  # update_ratio beyond the change of lr, median over weights [0.65; 2.2 in warm-up]
 UPDATE_LEAP_LOG2 = 3.0  # a part of the weights may be enough when they leap
 UPDATE_LEAP_SHARE = 0.15
-UNCHANGED_RISE_PCT = 8.0  # [0.06]
+NEAR_LIMIT_LOG2 = -0.1  # amax of an FP16 activation within 7 % of 65,504
 ALL_SHARE = 0.7  # of the tensors of a class
 MAX_BLOCK_ROWS = 64
 BLOCK_SERIES = 1 << 15  # series times rows judged together: they stay in the processor's cache
 
 
 class TensorChanges:
-    """Levels and persistence counters of one rank's tensors."""
+    """What one rank's tensors have shown so far."""
 
     def __init__(self, size: int = 0) -> None:
-        self.tracker = Tracker(np.array(FLOORS)[:, None], size)
-        self.rows = np.zeros((SIGNAL_COUNT, size), np.int32)  # rows in a row with a deviation
-        self.since = np.full((SIGNAL_COUNT, size), -1, np.int64)  # step at which it began
+        self.levels = TensorLevels(size)
         self.spiked = np.full(size, FAR_BACK, np.int64)  # row index of the last jump of amax
         self.idle = np.zeros(size, bool)  # the scale leaves range unused since such a spike
-        self.lr_level: float | None = None
         self._version = -1
-        self._limits: dict[Any, Float64] = {}
+        self._limits: Limits | None = None
         self._stretch = MAX_BLOCK_ROWS  # rows to try together next; no part of what is known about the run
 
     def resize(self, size: int) -> None:
-        have = self.rows.shape[1]
+        have = len(self.idle)
         if have == size:
             return
-        self.tracker.resize(size)
-        rows, since = self.rows, self.since
-        self.rows = np.zeros((SIGNAL_COUNT, size), np.int32)
-        self.since = np.full((SIGNAL_COUNT, size), -1, np.int64)
-        self.rows[:, :have], self.since[:, :have] = rows, since
+        self.levels.resize(size)
         self.spiked = np.concatenate([self.spiked, np.full(size - have, FAR_BACK, np.int64)])
         self.idle = np.concatenate([self.idle, np.zeros(size - have, bool)])
 
     def seam(self) -> None:
-        self.tracker.restart()
-        self.rows[:] = 0
-        self.since[:] = -1
-        self.lr_level = None
+        self.levels.restart()
         self.spiked[:] = FAR_BACK
         self.idle[:] = False
 
     def rows_in_order(self, judged: Sequence[JudgedRow]) -> None:
-        """Judges rows of one segment, in order, that all know the same columns.
-
-        Most rows of a healthy run have nothing to say, so a block of rows is first taken as if none had: the
-        levels are carried through it and all conditions are looked at together. From the first row that
-        might have something to say the block is taken back and that row is judged by itself.
-        """
+        """Judges rows of one segment, in order, that all know the same columns."""
         at = 0
         while at < len(judged):
-            size = min(self._stretch, len(judged) - at, max(1, BLOCK_SERIES // max(1, self.rows.size)))
+            self.resize(len(judged[at].row.columns))
+            size = min(self._stretch, len(judged) - at, max(1, BLOCK_SERIES // max(1, self.levels.rows.size)))
             quiet = self._quiet_rows(judged[at : at + size]) if size > 1 else 0
             at += quiet
             if quiet == size:
@@ -131,19 +110,24 @@ class TensorChanges:
 
     def _quiet_rows(self, judged: Sequence[JudgedRow]) -> int:
         """Takes rows up to the first that might have something to say; returns how many."""
-        first = judged[0].row
-        self.resize(len(first.columns))
-        if self.rows.any() or self.idle.any() or first.log.is_open("headroom_up", row=first.index):
+        levels, first = self.levels, judged[0].row
+        if levels.rows.any() or self.idle.any() or first.log.is_open("headroom_up", row=first.index):
             return 0
         if first.index - int(self.spiked.max(initial=FAR_BACK)) <= SPIKE_ROWS:
             return 0
+        before = [levels.last_step, *(j.row.step for j in judged[:-1])]
+        if any(levels.hole(a, j.row.step) for a, j in zip(before, judged, strict=True)):
+            return 0
         x = np.stack([_values(j.row) for j in judged])
         use = ~np.isnan(x)
+        there: Bool = np.logical_or.reduce(use, axis=1)
+        if not levels.nobody_returns(there):
+            return 0
         excluded = np.stack([j.excluded for j in judged])
         held = excluded | np.stack([j.frozen for j in judged])
         if held.any():
             use &= ~held[:, None]
-        track, rate = self.tracker, self.lr_level
+        track, rate = levels.tracker, levels.lr_level
         center, spread = np.empty_like(x), np.empty_like(x)
         count = np.empty(x.shape, np.int32)
         away, shift = np.empty_like(x), np.zeros(len(judged))
@@ -151,15 +135,17 @@ class TensorChanges:
             center[k], spread[k], count[k] = track.center, track.spread, track.count
             np.subtract(x[k], track.center, out=away[k])
             track.take(away[k], use[k])
-            shift[k] = self._lr_shift(j.row)
-            self._learn_lr(j.row)
+            shift[k] = levels.lr_shift(j.row.scalars)
+            levels.learn_lr(j.row.scalars)
         speaks = self._speaks(judged, x, away, spread, count, shift, excluded)
         quiet = int(np.argmax(speaks)) if speaks.any() else len(judged)
         if quiet < len(judged):
             track.center, track.spread, track.count = center[quiet], spread[quiet], count[quiet]
-            self.lr_level = rate
+            levels.lr_level = rate
             for j in judged[:quiet]:
-                self._learn_lr(j.row)
+                levels.learn_lr(j.row.scalars)
+        for k, j in enumerate(judged[:quiet]):
+            levels.note_row(j.row.step, there[k])
         return quiet
 
     def _speaks(
@@ -168,7 +154,7 @@ class TensorChanges:
         x: Float64,
         away: Float64,
         spread: Float64,
-        count: NDArray[np.int32],
+        count: Int32,
         shift: Float64,
         excluded: Bool,
     ) -> Bool:
@@ -178,77 +164,51 @@ class TensorChanges:
         """
         columns = judged[0].row.columns
         limits = self._limits_of(columns)
-        alarm = self._alarms(x, away, spread, count, columns, excluded)
+        sigma = np.maximum(spread * MAD_TO_SIGMA, self.levels.tracker.floor)
+        off = may_alarm(x, away, sigma, count, columns, limits) & ~excluded[:, None]
+        over = -x[:, HEADROOM]
         with np.errstate(invalid="ignore"):
-            tensor = (columns.scaled & (-x[:, HEADROOM] > limits[CLIP_LOG2])) | (
-                ~columns.scaled & ~columns.backward & (-x[:, HEADROOM] > NEAR_LIMIT_LOG2)
-            )
+            clips = (over > limits.over_log2) & (x[:, OVERFLOW] > limits["clip_with_sat"])
+            tensor = columns.scaled & ((over > limits["sat"]) | clips)
+            tensor |= ~columns.scaled & ~columns.backward & (over > NEAR_LIMIT_LOG2)
             tensor |= columns.backward & (x[:, UNDERFLOW] > CHRONIC_PCT)
             moved = np.abs(away[:, UPDATE]) + np.abs(shift)[:, None] > UPDATE_STEP_LOG2
             tensor |= moved & (count[:, UPDATE] >= READY_ROWS)
         amax = [j.row.frame.row("amax", j.row.d) for j in judged]
         zero = np.array([a is not None and bool((a == 0).any()) for a in amax])
-        return alarm.any(axis=(1, 2)) | tensor.any(axis=1) | zero
+        speaks: Bool = off.any(axis=(1, 2)) | tensor.any(axis=1) | zero
+        return speaks
 
-    def _alarms(
-        self,
-        x: Float64,
-        away: Float64,
-        spread: Float64,
-        count: NDArray[np.int32],
-        columns: Columns,
-        excluded: Bool,
-    ) -> Bool:
-        """Where a signal is off its level, arrays (..., SIGNAL_COUNT, S); excluded (..., S)."""
-        limits = self._limits_of(columns)
-        alarm = np.zeros(x.shape, bool)
-        with np.errstate(invalid="ignore"):
-            unusual = np.abs(away) > UNUSUAL * np.maximum(spread * MAD_TO_SIGMA, self.tracker.floor)
-            unusual &= count >= READY_ROWS
-            for k, limit in (
-                (AMAX, limits[AMAX_JUMP_LOG2]),
-                (HEADROOM, limits[HEADROOM_UP_LOG2]),
-                (UNDERFLOW, limits[UNDERFLOW_RISE_PCT]),
-                (UNCHANGED, UNCHANGED_RISE_PCT),
-            ):
-                alarm[..., k, :] = unusual[..., k, :] & (away[..., k, :] > limit)
-            alarm[..., SQNR, :] = unusual[..., SQNR, :] & (away[..., SQNR, :] < -limits[SQNR_DROP_ALL_DB])
-            clipped = x[..., OVERFLOW, :] > limits[CLIP_PCT]
-            clipped &= away[..., OVERFLOW, :] > limits[CLIP_PCT] / 2
-            alarm[..., OVERFLOW, :] = columns.scaled & clipped
-        alarm &= ~excluded[..., None, :]
-        return alarm
-
-    def _limits_of(self, columns: Columns) -> dict[Any, Float64]:
-        if self._version != columns.version:
-            self._version, self._limits = columns.version, _class_limits(columns)
+    def _limits_of(self, columns: Columns) -> Limits:
+        if self._limits is None or self._version != columns.version:
+            self._version, self._limits = columns.version, Limits.of(columns)
         return self._limits
 
     def _step(self, judged: JudgedRow) -> bool:
         """Judges one row by itself; whether it had something to say."""
-        row, excluded, frozen = judged.row, judged.excluded, judged.frozen
-        self.resize(len(row.columns))
+        row, excluded, levels = judged.row, judged.excluded, self.levels
         x = _values(row)
-        away = x - self.tracker.center
-        limits = self._limits_of(row.columns)
-        alarm = self._alarms(x, away, self.tracker.spread, self.tracker.count, row.columns, excluded)
-        self._count(alarm, row.step)
-        broken = bool((excluded & ~row.columns.backward).any())
-        self._emit_jumps(row, x, away, alarm, limits, warming=judged.warming, broken=broken)
+        missing = np.isnan(x)
+        there: Bool = np.logical_or.reduce(~missing, axis=0)
+        levels.forget_stale(row.step, there)
+        away = x - levels.tracker.center
+        limits, count = self._limits_of(row.columns), levels.tracker.count
+        off = may_alarm(x, away, levels.tracker.deviation(), count, row.columns, limits) & ~excluded
+        alarm, shared = alarms(off, away, count, limits)
+        levels.count(alarm, missing, row.step)
+        self._emit_common(row, shared, limits)
+        self._emit_jumps(row, x, away, alarm, warming=judged.warming)
+        self._emit_clipping(row, x, alarm, limits, judged)
         self._emit_flushed(row, x, away, alarm, limits)
         self._emit_precision(row, away, alarm, limits)
-        self._emit_updates(row, away, alarm)
-        hold = (alarm & (self.rows <= RELEASE_ROWS)) | excluded | frozen
+        self._emit_updates(row, away)
+        hold = (alarm & (levels.rows <= RELEASE_ROWS)) | excluded | judged.frozen
         for k in (UNDERFLOW, SQNR, UNCHANGED):
             hold[k] |= alarm[k]
-        self.tracker.take(away, ~(np.isnan(x) | hold))
-        self._learn_lr(row)
+        levels.tracker.take(away, ~(missing | hold))
+        levels.learn_lr(row.scalars)
+        levels.note_row(row.step, there)
         return bool(alarm.any())
-
-    def _count(self, alarm: Bool, step: int) -> None:
-        begins = alarm & (self.rows == 0)
-        self.since = np.where(begins, step, self.since)
-        self.rows = np.where(alarm, self.rows + 1, 0).astype(np.int32)
 
     def _hit(
         self,
@@ -263,7 +223,8 @@ class TensorChanges:
     ) -> None:
         if not mask.any():
             return
-        onset = int(np.where(self.rows[k] > 0, self.since[k], row.step)[mask].min()) if k >= 0 else row.step
+        began = np.where(self.levels.rows[k] > 0, self.levels.since[k], row.step) if k >= 0 else None
+        onset = row.step if began is None else int(began[mask].min())
         row.log.hit(
             signal,
             step=row.step,
@@ -276,79 +237,86 @@ class TensorChanges:
             extra=extra,
         )
 
-    def _emit_jumps(
-        self,
-        row: StatRow,
-        x: Float64,
-        away: Float64,
-        alarm: Bool,
-        limits: dict[Any, Float64],
-        *,
-        warming: bool,
-        broken: bool,
-    ) -> None:
-        fresh = alarm[AMAX] & (self.rows[AMAX] <= RELEASE_ROWS)
+    def _emit_common(self, row: StatRow, shared: Float64, limits: Limits) -> None:
+        """A class whose amax rises together: a hard batch, other data, or a fault of all its tensors."""
+        rise = shared[0][limits.place]
+        mask = (rise > limits["amax_common"]) & (rise > 0)
+        extra = {name: float(value) for name, value in zip(CLASSES, shared[0], strict=True)}
+        self._hit(row, "common_shift", -1, mask, rise, extra=extra)
+
+    def _emit_jumps(self, row: StatRow, x: Float64, away: Float64, alarm: Bool, *, warming: bool) -> None:
+        fresh = alarm[AMAX] & (self.levels.rows[AMAX] <= RELEASE_ROWS)
         self.spiked[fresh] = row.index
         self._hit(row, "amax_jump", AMAX, fresh, away[AMAX], extra={"warming": 1.0} if warming else None)
         amax = row.stat("amax")
-        zero = (amax == 0) & (self.tracker.count[AMAX] > 0) & ~row.frame.nan[row.d]
+        zero = (amax == 0) & (self.levels.tracker.count[AMAX] > 0) & ~row.frame.nan[row.d]
         self._hit(row, "amax_zero", -1, zero, np.ones(len(zero)))
-        over = -x[HEADROOM]
         with np.errstate(invalid="ignore"):
-            near = ~row.columns.scaled & ~row.columns.backward & (over > NEAR_LIMIT_LOG2)
+            near = ~row.columns.scaled & ~row.columns.backward & (-x[HEADROOM] > NEAR_LIMIT_LOG2)
         self._hit(row, "near_limit", -1, near, amax, gap_rows=3)
+
+    def _emit_clipping(
+        self, row: StatRow, x: Float64, alarm: Bool, limits: Limits, judged: JudgedRow
+    ) -> None:
+        """Far above the format's maximum, much of the tensor at once, or some of it in row after row; while
+        the run warms up everything grows away from its scale, and the last is no news.
+        """
+        columns, levels = row.columns, self.levels
+        over, share = -x[HEADROOM], x[OVERFLOW]
+        # a cast that does not saturate makes NaN of a single element
+        single = np.isnan(share) | bool((judged.excluded & ~columns.backward).any())
         with np.errstate(invalid="ignore"):
-            strong = (
-                row.columns.scaled & (over > limits[CLIP_LOG2]) & (self.tracker.count[AMAX] >= READY_ROWS)
-            )
-            if not broken:  # a cast that does not saturate makes NaN of a single element
-                strong &= np.isnan(x[OVERFLOW]) | (x[OVERFLOW] > limits[CLIP_PCT_WITH_SAT])
-            much = alarm[OVERFLOW] & (x[OVERFLOW] > limits[CLIP_PCT_AT_ONCE])
-            much &= self.tracker.count[OVERFLOW] >= READY_ROWS
-        lasting = self.rows[OVERFLOW] >= PERSIST_ROWS
+            strong = (over > limits["sat"]) & (single | (columns.backward & (share > CLIP_BESIDE_SAT_PCT)))
+            strong |= (over > limits.over_log2) & (share > limits["clip_with_sat"])
+            strong &= columns.scaled & (levels.tracker.count[AMAX] >= READY_ROWS)
+            much = alarm[OVERFLOW] & (share > limits["clip_at_once"])
+            much &= levels.tracker.count[OVERFLOW] >= READY_ROWS
+        lasting = alarm[OVERFLOW] & (levels.rows[OVERFLOW] >= PERSIST_ROWS)
+        if judged.warming:
+            lasting &= False
         clipped = strong | much | lasting
         if not clipped.any():
             return
         for signal, mine in (
-            ("clipping", clipped & ~row.columns.backward),
-            ("clipping_grad", clipped & row.columns.backward),
+            ("clipping", clipped & ~columns.backward),
+            ("clipping_grad", clipped & columns.backward),
         ):
             if mine.any():
                 worst = float(np.nanmax(over[mine])) if np.isfinite(over[mine]).any() else 0.0
+                onset = int(np.where(lasting, levels.since[OVERFLOW], row.step)[mine].min())
                 row.log.hit(
                     signal,
                     step=row.step,
                     row=row.index,
                     segment=row.segment,
                     mask=mine,
-                    values=np.where(np.isnan(x[OVERFLOW]), 0.0, x[OVERFLOW]),
-                    onset=int(np.where(lasting, self.since[OVERFLOW], row.step)[mine].min()),
+                    values=np.where(np.isnan(share), 0.0, share),
+                    onset=onset,
                     gap_rows=2,
                     extra={"sat_log2": worst},
                 )
 
-    def _emit_flushed(
-        self, row: StatRow, x: Float64, away: Float64, alarm: Bool, limits: dict[Any, Float64]
-    ) -> None:
+    def _emit_flushed(self, row: StatRow, x: Float64, away: Float64, alarm: Bool, limits: Limits) -> None:
+        levels, lost, unused = self.levels, away[UNDERFLOW], away[HEADROOM]
         with np.errstate(invalid="ignore"):
-            much = alarm[UNDERFLOW] & (away[UNDERFLOW] > limits[UNDERFLOW_RISE_AT_ONCE_PCT])
-        flushed = much | (self.rows[UNDERFLOW] >= PERSIST_ROWS)
-        self._hit(row, "underflow", UNDERFLOW, flushed, x[UNDERFLOW], gap_rows=2)
-        level = self.tracker.center[UNDERFLOW]
-        always = row.columns.backward & (self.tracker.count[UNDERFLOW] >= READY_ROWS) & (level > CHRONIC_PCT)
+            much = lost > limits["underflow_at_once"]
+            much |= (lost > limits["underflow_idle"]) & (unused > IDLE_LOG2)
+            slow = (levels.rows[UNDERFLOW] >= PERSIST_ROWS) & (lost > limits["underflow_lasting"])
+        self._hit(row, "underflow", UNDERFLOW, alarm[UNDERFLOW] & (much | slow), x[UNDERFLOW], gap_rows=2)
+        level, known = levels.tracker.center[UNDERFLOW], levels.tracker.count[UNDERFLOW] >= READY_ROWS
         with np.errstate(invalid="ignore"):
-            always &= x[UNDERFLOW] > CHRONIC_PCT
+            always = row.columns.backward & known & (level > CHRONIC_PCT) & (x[UNDERFLOW] > CHRONIC_PCT)
         self._hit(row, "underflow_always", -1, always, x[UNDERFLOW], gap_rows=4)
-        idle = self.rows[HEADROOM] >= 2
+        idle = alarm[HEADROOM] & (levels.rows[HEADROOM] >= 2)
         with np.errstate(invalid="ignore"):
-            left_idle = (away[HEADROOM] > SPIKE_HEADROOM_LOG2) & (row.index - self.spiked <= SPIKE_ROWS)
-        idle |= left_idle & ~alarm[AMAX] & (row.index > self.spiked)
-        held = row.log.is_open("headroom_up", row=row.index) & (away[HEADROOM] > SPIKE_HEADROOM_LOG2)
-        idle |= held & self.idle
+            spare = unused > SPIKE_HEADROOM_LOG2
+        idle |= spare & (row.index - self.spiked <= SPIKE_ROWS) & ~alarm[AMAX] & (row.index > self.spiked)
+        if row.log.is_open("headroom_up", row=row.index):
+            idle |= spare & self.idle
         self.idle = idle
-        self._hit(row, "headroom_up", HEADROOM, idle, away[HEADROOM], gap_rows=2)
+        self._hit(row, "headroom_up", HEADROOM, idle, unused, gap_rows=2)
 
-    def _emit_precision(self, row: StatRow, away: Float64, alarm: Bool, limits: dict[Any, Float64]) -> None:
+    def _emit_precision(self, row: StatRow, away: Float64, alarm: Bool, limits: Limits) -> None:
         lost = alarm[SQNR]
         if not lost.any():
             return
@@ -359,69 +327,43 @@ class TensorChanges:
             mine = judged & (columns.role == code)
             if mine.sum() >= 2:
                 shares.append(float((lost & mine).sum() / mine.sum()))
-        lasting = self.rows[SQNR] >= PERSIST_ROWS
-        if shares and min(shares) >= ALL_SHARE and lasting.any():
+        lasting = self.levels.rows[SQNR] >= PERSIST_ROWS
+        if shares and min(shares) >= ALL_SHARE and (lost & lasting).any():
             self._hit(row, "sqnr_drop_all", SQNR, lost & lasting, -away[SQNR], gap_rows=3)
             return
-        with np.errstate(invalid="ignore"):
-            deep = lasting & (away[SQNR] < -limits[SQNR_DROP_DB])
+        deep = lost & lasting & (away[SQNR] < -limits["sqnr_drop"])
         self._hit(row, "sqnr_drop", SQNR, deep, -away[SQNR], gap_rows=2)
 
-    def _emit_updates(self, row: StatRow, away: Float64, alarm: Bool) -> None:
-        still = self.rows[UNCHANGED] >= PERSIST_ROWS
-        self._hit(row, "unchanged", UNCHANGED, still, row.frame.signals[row.d][UNCHANGED], gap_rows=3)
-        ready = self.tracker.count[UPDATE] >= READY_ROWS
+    def _emit_updates(self, row: StatRow, away: Float64) -> None:
+        levels, x = self.levels, row.frame.signals[row.d]
+        still = (levels.rows[UNCHANGED] >= PERSIST_ROWS) & ~np.isnan(x[UNCHANGED])
+        self._hit(row, "unchanged", UNCHANGED, still, x[UNCHANGED], gap_rows=3)
+        ready = levels.tracker.count[UPDATE] >= READY_ROWS
         moved = away[UPDATE][ready & ~np.isnan(away[UPDATE])]
         if len(moved) < 1:
             return
-        shift = _middle(moved) - self._lr_shift(row)
-        spread = _middle(self.tracker.deviation()[UPDATE][ready])
-        far = float((moved - self._lr_shift(row) > UPDATE_LEAP_LOG2).mean())
+        by_rate = levels.lr_shift(row.scalars)
+        shift = _middle(moved) - by_rate
+        spread = _middle(levels.tracker.deviation()[UPDATE][ready])
+        far = float((moved - by_rate > UPDATE_LEAP_LOG2).mean())
         if abs(shift) <= max(UPDATE_STEP_LOG2, UNUSUAL * spread) and far < UPDATE_LEAP_SHARE:
             return
         signal = "update_jump" if shift > 0 or far >= UPDATE_LEAP_SHARE else "update_fall"
-        itself = _middle(moved) * (1.0 if signal == "update_jump" else -1.0)
-        if far < UPDATE_LEAP_SHARE and itself < UPDATE_STEP_LOG2 / 2:
+        sense = 1.0 if signal == "update_jump" else -1.0
+        if far < UPDATE_LEAP_SHARE and sense * _middle(moved) < UPDATE_STEP_LOG2 / 2:
             return  # the rate alone moved: updates follow a warm-up late
-        mask = (
-            ready
-            & (np.sign(away[UPDATE]) == (1 if signal == "update_jump" else -1))
-            & (np.abs(away[UPDATE]) > UPDATE_STEP_LOG2 / 2)
-        )
-        row.log.hit(
-            signal, step=row.step, row=row.index, segment=row.segment, mask=mask, values=np.abs(away[UPDATE])
-        )
-
-    def _lr_shift(self, row: StatRow) -> float:
-        """How far the learning rate is above its level, in octaves; 0 when it is not logged."""
-        lr = row.scalars.get("lr")
-        if lr is None or not np.isfinite(lr) or lr <= 0 or self.lr_level is None:
-            return 0.0
-        return float(np.log2(lr)) - self.lr_level
-
-    def _learn_lr(self, row: StatRow) -> None:
-        lr = row.scalars.get("lr")
-        if lr is None or not np.isfinite(lr) or lr <= 0:
-            return
-        level = float(np.log2(lr))
-        self.lr_level = level if self.lr_level is None else self.lr_level + (level - self.lr_level) / 32.0
+        with np.errstate(invalid="ignore"):
+            mask = ready & (sense * away[UPDATE] > UPDATE_STEP_LOG2 / 2)
+        self._hit(row, signal, -1, mask, np.abs(away[UPDATE]))
 
     def state(self) -> dict[str, Any]:
-        return {
-            "tracker": self.tracker.state(),
-            "rows": self.rows,
-            "since": self.since,
-            "spiked": self.spiked,
-            "idle": self.idle,
-            "lr_level": self.lr_level,
-        }
+        return {"levels": self.levels.state(), "spiked": self.spiked, "idle": self.idle}
 
     @classmethod
     def load(cls, state: Mapping[str, Any]) -> TensorChanges:
-        out = cls(state["rows"].shape[1])
-        out.tracker.load(state["tracker"])
-        for name in ("rows", "since", "spiked", "idle", "lr_level"):
-            setattr(out, name, state[name])
+        out = cls(len(state["idle"]))
+        out.levels = TensorLevels.load(state["levels"])
+        out.spiked, out.idle = state["spiked"], state["idle"]
         return out
 
 
@@ -438,13 +380,3 @@ def _middle(values: Float64) -> float:
     """The upper median: one of the values, so that it does not depend on how they are added up."""
     k = len(values) // 2
     return float(np.partition(values, k)[k])
-
-
-def _class_limits(columns: Columns) -> dict[Any, Float64]:
-    """Every limit as an array (S,) by tensor class."""
-    kind = np.where(columns.role == ROLE_CODES["weight"], 1, np.where(columns.backward, 2, 0))
-    table = (
-        AMAX_JUMP_LOG2, CLIP_LOG2, CLIP_PCT, CLIP_PCT_AT_ONCE, CLIP_PCT_WITH_SAT, UNDERFLOW_RISE_PCT,
-        UNDERFLOW_RISE_AT_ONCE_PCT, HEADROOM_UP_LOG2, SQNR_DROP_DB, SQNR_DROP_ALL_DB,
-    )  # fmt: skip
-    return {limits: np.array(limits)[kind] for limits in table}

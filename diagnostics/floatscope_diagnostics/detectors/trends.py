@@ -77,7 +77,8 @@ class Trends:
         near = limits * CREEP_SHARE
         for j in judged:
             if j.warming:
-                self.fast[0], self.low[0], self.count[0], self.creep[0], self.rows[0] = np.nan, np.nan, 0, -1, 0
+                self.fast[0], self.low[0] = np.nan, np.nan
+                self.count[0], self.creep[0], self.rows[0] = 0, -1, 0
                 self._growing = bool((self.creep >= 0).any() or self.rows.any())
             use = self._follow(j)
             rise = self.fast - self.low
