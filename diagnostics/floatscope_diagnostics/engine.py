@@ -33,6 +33,8 @@ from floatscope_diagnostics.summary import summarize
 from floatscope_diagnostics.verdict import Judged, Source, Verdict, status_of
 
 STATE_VERSION = 2
+# No scalar of a training run lies beyond these; between them ratios and squares are exact enough and finite.
+LARGEST, SMALLEST = 1e30, 1e-37
 
 
 class Engine:
@@ -69,10 +71,12 @@ class Engine:
 
         Batches of a rank come in the rank's order; ranks may interleave.
         """
+        batch = replace(batch, scalars=_tamed(batch.scalars))
         stream = self._streams.get(rank)
         if stream is None:
             stream = self._streams[rank] = RankStream(rank, self.columns, self._board)
-        stream.feed(batch, segment=segment)
+        with np.errstate(over="ignore", invalid="ignore"):  # a log may hold any number
+            stream.feed(batch, segment=segment)
         if rank == min(self._streams):
             self._pair(batch)
 
@@ -80,7 +84,7 @@ class Engine:
         self, step: NDArray[np.int64], loss: NDArray[np.float64], data_id: NDArray[np.float64] | None = None
     ) -> None:
         """Takes steps of the baseline run, ascending; in any order relative to ``feed``."""
-        self._pairs.add_baseline(np.asarray(step, np.int64), np.asarray(loss, np.float64), data_id)
+        self._pairs.add_baseline(np.asarray(step, np.int64), _tamed(np.asarray(loss, np.float64)), data_id)
 
     def update_run(self, run: RunInfo) -> None:
         """Merges a later description: more tensors, another recipe, status or reason."""
@@ -291,3 +295,9 @@ class Engine:
             tensors=facts.tensors,
             notes=tuple(notes),
         )
+
+
+def _tamed(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Scalars with finite ones beyond LARGEST at LARGEST and those below SMALLEST at 0; NaN and Inf stay."""
+    inside = np.where(np.isfinite(values), np.clip(values, -LARGEST, LARGEST), values)
+    return np.where(np.abs(inside) < SMALLEST, 0.0, inside)

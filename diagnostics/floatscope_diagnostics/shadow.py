@@ -29,6 +29,7 @@ Bool = NDArray[np.bool_]
 STAIRS = 24  # entries; a random series of 1,024 needs 7 on average (harmonic number)
 # 0.35 %: logs print four digits or more; the smallest real fault seen moves the scale by over 0.5 %
 TOLERANCE_LOG2 = 0.005
+LONGEST_HOLE_STEPS = 1 << 20  # a longer hole in the log empties every history just as well
 FLT_MAX = float(np.finfo(np.float32).max)
 
 
@@ -101,7 +102,8 @@ class ShadowScale:
         self._prepare(columns)
         if self._last is None or step != self._last + 1:
             self.unknown[:] = np.nan
-            self.count += max(step - self._last - 1, 0) * passes if self._last is not None else 0
+            hole = 0 if self._last is None else min(max(step - self._last - 1, 0), LONGEST_HOLE_STEPS)
+            self.count += hole * passes
         low = np.full(size, np.nan)
         high = np.full(size, np.nan)
         with np.errstate(all="ignore"):

@@ -39,7 +39,8 @@ def detect_nonfinite(row: StatRow) -> NDArray[np.bool_]:
         weight_grad = bad_update
     if skipped_by_scaler(row.scalars) and not forward.any() and not weight.any():
         return touched
-    counts = np.nan_to_num(row.stat("nan_count")) + np.nan_to_num(row.stat("inf_count"))
+    with np.errstate(over="ignore"):  # counts beyond float32 are no counts
+        counts = np.nan_to_num(row.stat("nan_count")) + np.nan_to_num(row.stat("inf_count"))
     for signal, mask in (
         ("nonfinite_forward", forward),
         ("nonfinite_weight", weight),
@@ -55,15 +56,19 @@ def detect_nonfinite(row: StatRow) -> NDArray[np.bool_]:
                 mask=mask,
                 values=counts,
                 expected=0.0,
-                extra=_onset_extra(row, signal, mask, inf),
+                extra=_onset_extra(row, signal, mask, inf, counts),
             )
     return touched
 
 
 def _onset_extra(
-    row: StatRow, signal: str, mask: NDArray[np.bool_], inf: NDArray[np.bool_]
+    row: StatRow,
+    signal: str,
+    mask: NDArray[np.bool_],
+    inf: NDArray[np.bool_],
+    counts: NDArray[np.float64],
 ) -> dict[str, float] | None:
-    """At the first step: was it Inf, how saturated was the first tensor, how many tensors."""
+    """At the first step and of the first tensor: Inf or NaN, how many values, how saturated; tensors."""
     if row.log.is_open(signal, row=row.index):
         return None
     first = row.columns.first(mask)
@@ -73,6 +78,7 @@ def _onset_extra(
     scale = row.stat("scale")[first]
     return {
         "inf": float(inf[first]),
+        "count": float(counts[first]),
         "sat": sat,
         "scale": float(scale),
         "first_count": float(mask.sum()),

@@ -28,6 +28,7 @@ FROZEN_UPDATES = 2  # SCIENCE: a deviation for two updates is a deterministic vi
 CURRENT_LIKE_SHARE = 0.8  # of the gradients with sat exactly 1: only current scaling does that
 CURRENT_LIKE_MIN = 3
 CURRENT_LIKE_TOLERANCE = 0.005  # four printed digits
+MOST_PASSES = 1 << 16  # of one step: more is no count of micro-batches
 
 
 class ScaleState:
@@ -66,9 +67,7 @@ class ScaleState:
         if not present.any():
             return np.zeros(len(columns), bool)
         amax = np.where(row.has("amax"), row.stat("amax"), np.nan)
-        passes = (
-            max(int(row.scalars.get("passes", 1.0)), 1) if np.isfinite(row.scalars.get("passes", 1.0)) else 1
-        )
+        passes = _passes(row.scalars.get("passes", 1.0))
         low, high = self.shadow.expect(row.step, amax, columns, passes=passes)
         bad = present & ~broken & (~np.isfinite(scale) | (scale <= 0))
         if bad.any():
@@ -199,3 +198,8 @@ class ScaleState:
             setattr(out, name, state[name])
         out.last_step = state["last_step"]
         return out
+
+
+def _passes(logged: float) -> int:
+    """Forward passes of a step, 1 where what is logged is no such number."""
+    return int(logged) if 1.0 <= logged <= MOST_PASSES else 1
