@@ -13,7 +13,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 STAMPS := $(VENV)/.stamps
 
-.PHONY: help demo serve test check format test-bare test-wheel test-te bench bench-diagnosis docs clean
+.PHONY: help demo serve test check format test-bare test-wheel test-te bench bench-diagnosis evaluate-small docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -49,6 +49,9 @@ test-te: ## CI job: the Transformer Engine probe against the real Python package
 bench: $(STAMPS)/all $(STAMPS)/test ## the benchmarks: figures and ratios, printed
 	for m in trainer.precisions agent.overhead diagnosis.throughput "diagnosis small"; do \
 	  echo "== $$m"; $(BIN)/python -m benchmarks.$$m || exit 1; done
+
+evaluate-small: $(STAMPS)/all $(STAMPS)/test ## a small injection library from nothing, judged; fails below the floor (under 3 minutes)
+	$(BIN)/python -m benchmarks.diagnosis small --cache $(VENV)/.evaluation --jobs 2 --at-least 85
 
 bench-diagnosis: $(STAMPS)/all $(STAMPS)/test ## the full injection library, resumable, and what the diagnosis makes of it
 	$(BIN)/python -m benchmarks.diagnosis run

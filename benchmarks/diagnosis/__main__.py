@@ -12,6 +12,7 @@ from benchmarks.diagnosis.calibration import calibration_table
 from benchmarks.diagnosis.evaluate import evaluate
 from benchmarks.diagnosis.fit import fit_and_write
 from benchmarks.diagnosis.labelled_logs import UnreadableFolder, judge_logs
+from benchmarks.diagnosis.metrics import false_alarms, share
 from benchmarks.diagnosis.outcome import Judged
 from benchmarks.diagnosis.plan import FULL, SMALL, Entry, entries
 from benchmarks.diagnosis.report import by_group, confusion_table, mistakes, table
@@ -33,7 +34,7 @@ COMMANDS = ("small", "run", "evaluate", "fit", "status", "logs")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command. Returns 0, or 2 if the cache is in use or a folder cannot be read."""
+    """Runs one command. Returns 0, 1 below ``--at-least``, 2 if a cache is in use or a folder unreadable."""
     parser = _parser()
     args = parser.parse_args(argv)
     if (args.command == "logs") != (args.folder is not None):
@@ -65,7 +66,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args.mistakes is not None:
             wrong = [r for r in runs if r.split == "tune"]
             args.mistakes.write_text("\n".join(mistakes(wrong)) + "\n", encoding="utf-8")
+        if args.at_least is not None:
+            return enough(runs, percent=args.at_least)
     return 0
+
+
+def enough(runs: Sequence[Judged], *, percent: float) -> int:
+    """0 if so many answers name the right cause and no freshly trained healthy step raised an alarm, else 1
+    with a line that says what fell short.
+    """
+    right = share([r.cause_ok for r in runs]).percent
+    alarms = false_alarms(runs).alarms
+    short = [
+        *([f"cause right in {right:.1f} %, at least {percent:g} % wanted"] if (right or 0) < percent else []),
+        *([f"{alarms} false alarms, none wanted"] if alarms else []),
+    ]
+    for line in short:
+        print(f"not good enough: {line}", file=sys.stderr)
+    return 1 if short else 0
 
 
 def part_of(text: str) -> tuple[int, int]:
@@ -118,6 +136,7 @@ def show(runs: Sequence[Judged], *, splits: Sequence[str]) -> None:
         held = [r for r in part if r.held_back]
         if held:
             lines += [*table("report split, severities held back", held), *confusion_table(held)]
+            lines += calibration_table(held)
             lines += table("report split, all", part)
         print("\n".join(lines) + "\n", flush=True)
 
@@ -161,6 +180,12 @@ def _parser() -> argparse.ArgumentParser:
         default=1,
         metavar="N",
         help="processes that judge beside each other (%(default)s)",
+    )
+    parser.add_argument(
+        "--at-least",
+        type=float,
+        metavar="PERCENT",
+        help="exit 1 if fewer runs have the right cause, or if a healthy step raised an alarm",
     )
     parser.add_argument("--split", choices=SPLITS, help="judge only this split")
     parser.add_argument(

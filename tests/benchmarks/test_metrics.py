@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.diagnosis.__main__ import enough
 from benchmarks.diagnosis.metrics import (
     Share,
     confusion,
@@ -106,6 +107,9 @@ def test_the_tables_print_without_a_fault_and_with_one() -> None:
     text = "\n".join([*table("all", runs), *confusion_table(runs), *by_group(runs, of="recipe")])
     assert "healthy runs with an alarm                    1/2" in text
     assert "loss never moves while watched              1" in text
+    assert "median distance of the onset (noticed), steps -" in text
+    late = [faulty("a", "a", onset_error=-3), faulty("a", "a", onset_error=0), faulty("a", "a", onset_error=1)]
+    assert "median distance of the onset (noticed), steps 1.0" in "\n".join(table("x", late))
     assert "\n".join(table("none", [healthy()]))
 
 
@@ -115,3 +119,13 @@ def test_the_mistakes_name_the_run_the_rule_the_step_and_the_evidence() -> None:
     assert "detected 5" in text
     assert "step_time_s  at 5: 2.0 (expected near 0.3)" in text
     assert "true a (a), said b" in text
+
+
+def test_the_floor_counts_right_causes_and_false_alarms(capsys: pytest.CaptureFixture[str]) -> None:
+    good = [replace(healthy(), cause_ok=True), replace(healthy(), cause_ok=True)]
+    assert enough(good, percent=100) == 0
+    assert enough([*good, replace(healthy(), cause_ok=False)], percent=70) == 1
+    assert enough([*good, replace(healthy(alarms=1), cause_ok=True)], percent=70) == 1
+    said = capsys.readouterr().err
+    assert "66.7 %" in said
+    assert "1 false alarms" in said
