@@ -47,6 +47,10 @@ def table(title: str, runs: Sequence[Judged]) -> Iterator[str]:
     yield _line("kind right (where the cause is)", _share(share([r.kind_ok for r in faulty])))
     yield _line("detected in time", _share(share([r.detected for r in faulty])))
     yield _line("onset within 2 steps (abrupt, noticed)", _share(onset_right(faulty)))
+    yield _line(
+        "median distance of the onset (noticed), steps",
+        _number(median_of([None if r.onset_error is None else abs(r.onset_error) for r in faulty])),
+    )
     yield _line("onset more than 5 steps early", _share(onset_early(faulty)))
     yield _line(
         "median delay (abrupt, noticed), steps", _number(median_of([r.delay for r in faulty if r.abrupt]))
