@@ -1,9 +1,9 @@
-"""Where in the network something begins, and what the held-out loss says about it."""
+"""Where in the network something begins, what the held-out loss says about it, and the numbers to show."""
 
 from __future__ import annotations
 
 from floatscope_diagnostics.episodes import Symptom
-from floatscope_diagnostics.rule import RunFacts, Symptoms
+from floatscope_diagnostics.rule import Evidence, RunFacts, Symptoms
 
 HELD_OUT_SHARE = 0.35  # of the training loss's step; less is the model following new data
 FOLLOWS_SHARE = 0.25  # of the held-out step: going on upwards, the model is following other data
@@ -67,3 +67,12 @@ def effect_outlasts(step: Symptom, symptoms: Symptoms) -> bool:
 def abrupt(step: Symptom) -> bool:
     """Whether a step of a tensor's size came from one row to the next."""
     return step.extra.get("jump", step.value) >= ABRUPT_SHARE * step.value
+
+
+def bad_values(s: Symptom) -> Evidence:
+    """How many values of the first tensor named were not finite; the count is that tensor's own.
+
+    Without a count (only a statistic was NaN or Inf) the value is missing.
+    """
+    count = s.extra.get("count", s.value)
+    return Evidence("nan_count + inf_count", s.onset, count if count > 0 else None, "0", s.tensor)

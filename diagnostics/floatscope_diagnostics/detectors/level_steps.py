@@ -6,7 +6,9 @@ is kept, the loss scale taken out, and what a single one does against that media
 
 Signals: ``rms_step`` (inputs and outputs that stepped; values in octaves), ``gradients_step`` (median octaves
 over all grad_output tensors; ``extra`` has the signed number as ``log2``), ``gradient_apart`` (grad_output of
-single layers, against the median), ``zeros_appear`` (a share of exact zeros in a tensor that had none).
+single layers, against the median), ``weight_step`` (weights, which no optimizer moves that far in a step),
+``zeros_appear`` (a share of exact zeros in a tensor that had none), ``underflow_step`` (the underflow of a
+gradient that begins from one row to the next).
 ``extra`` of the first and third has ``jump``: octaves gained from the row before the onset to the onset.
 """
 
@@ -38,6 +40,7 @@ ZERO_RISE_PCT, ZERO_SIGMA, ZERO_FLOOR_PCT = (
     8.0,
     0.2,
 )  # exact zeros before the cast; healthy tensors have none
+UNDERFLOW_STEP_PCT, UNDERFLOW_SHARE = 3.0, 0.7  # growing logits gain at most a third of it in three rows
 RELEASE_ROWS = 48  # a step that stays this long is the new level
 MIN_GRADIENTS = 3
 _FORWARD = (ROLE_CODES["input"], ROLE_CODES["output"])
@@ -55,6 +58,8 @@ class LevelSteps:
         self.jump = np.zeros(0)
         self.zero_rows: Int32 = np.zeros(0, np.int32)
         self.zero_since = np.zeros(0, np.int64)
+        self.flushed = np.full((2 * PERSIST_ROWS, 0), np.nan)  # underflow_pct of the last rows
+        self.flushed_steps = [-1] * (2 * PERSIST_ROWS)
         self.grad_rows = 0
         self.grad_since = -1
 
@@ -63,6 +68,7 @@ class LevelSteps:
         self.rows[:] = 0
         self.zero_rows[:] = 0
         self.away[:] = 0.0
+        self.flushed[:] = np.nan
         self.grad_rows = 0
 
     def step(self, row: StatRow, *, excluded: Bool, warming: bool) -> None:
@@ -72,24 +78,26 @@ class LevelSteps:
         self._resize(size)
         if warming:
             self.seam()  # everything moves: the levels are learned afterwards
-        if warming or skipped_by_scaler(row.scalars):
             return
         x = row.frame.signals[row.d][RMS : RMS + 1].copy()
         scale = row.scalars.get("loss_scale", 1.0)
         if 0 < scale < np.inf:
             x[0, columns.backward] -= np.log2(scale)
-        x[0, excluded] = np.nan
+        skipped = skipped_by_scaler(row.scalars)
+        x[0, excluded | (columns.backward & skipped)] = np.nan
         x = np.concatenate([x, row.stat("zero_pct")[None, :]])
         all_away = x - self.tracker.center
         away, deviation = all_away[0].copy(), self.tracker.deviation()
         known = self.tracker.count >= READY_ROWS
         ready = known[0] & ~np.isnan(away)
-        backward = ready & np.isin(columns.role, _BACKWARD)
+        backward = ready & columns.gradient
         held = self._gradients(row, away, deviation[0], backward)
         if backward.sum() >= MIN_GRADIENTS:
             away[columns.backward] -= _middle(away[backward])
         off = self._steps(row, away, deviation[0], ready)
-        self._zeros(row, all_away[1], deviation[1], known[1])
+        if not skipped:
+            self._zeros(row, all_away[1], deviation[1], known[1])
+            self._flushed(row)
         frozen = (off & (np.abs(self.rows) <= RELEASE_ROWS)) | (held & columns.backward)
         zeros = (self.zero_rows > 0) & (self.zero_rows <= RELEASE_ROWS)
         self.tracker.update(x, frozen=np.stack([frozen, zeros]))
@@ -103,25 +111,33 @@ class LevelSteps:
         self.zero_rows = np.concatenate([self.zero_rows, np.zeros(more, np.int32)])
         self.since = np.concatenate([self.since, np.full(more, -1, np.int64)])
         self.zero_since = np.concatenate([self.zero_since, np.full(more, -1, np.int64)])
+        self.flushed = np.concatenate([self.flushed, np.full((len(self.flushed), more), np.nan)], axis=1)
         self.away = np.concatenate([self.away, np.zeros(more)])
         self.jump = np.concatenate([self.jump, np.zeros(more)])
 
     def _steps(self, row: StatRow, away: Float64, deviation: Float64, ready: Bool) -> Bool:
         role = row.columns.role
-        forward, backward = np.isin(role, _FORWARD), np.isin(role, _BACKWARD)
+        forward, backward = row.columns.activation, row.columns.gradient
+        weight = role == ROLE_CODES["weight"]
         size = np.where(backward, APART_LOG2, STEP_LOG2)
         with np.errstate(invalid="ignore"):
             limit = np.maximum(size, np.where(backward, APART_SIGMA, STEP_SIGMA) * deviation)
-            off: Bool = ready & (forward | backward) & (np.abs(away) > limit)
+            off: Bool = ready & (forward | backward | weight) & (np.abs(away) > limit)
+        if not off.any() and not self.rows.any():
+            self.away = np.where(ready, away, 0.0)
+            return off
         sign = np.sign(np.nan_to_num(away)).astype(np.int32)
         goes_on = off & (np.sign(self.rows) == sign)
+        unknown = np.isnan(away) & (self.rows != 0)  # a skipped step says nothing about gradients
         begins = off & ~goes_on
         self.since = np.where(begins, row.step, self.since)
         self.jump = np.where(begins, np.abs(away - self.away), self.jump)
-        self.rows = np.where(goes_on, self.rows + sign, np.where(off, sign, 0)).astype(np.int32)
+        rows = np.where(goes_on, self.rows + sign, np.where(off, sign, 0))
+        self.rows = np.where(unknown, self.rows, rows).astype(np.int32)
         self.away = np.where(ready, away, 0.0)
         lasting = np.abs(self.rows) >= PERSIST_ROWS
-        for signal, mask in (("rms_step", lasting & forward), ("gradient_apart", lasting & backward)):
+        for signal, kind in (("rms_step", forward), ("gradient_apart", backward), ("weight_step", weight)):
+            mask = lasting & kind
             if mask.any():
                 worst = int(np.argmax(np.where(mask, np.abs(away), -np.inf)))
                 extra = {"jump": float(self.jump[worst])}
@@ -131,11 +147,24 @@ class LevelSteps:
     def _zeros(self, row: StatRow, away: Float64, deviation: Float64, ready: Bool) -> None:
         with np.errstate(invalid="ignore"):
             rises = ready & (away > np.maximum(ZERO_RISE_PCT, ZERO_SIGMA * deviation))
+        if not rises.any() and not self.zero_rows.any():
+            return
         self.zero_since = np.where(rises & (self.zero_rows == 0), row.step, self.zero_since)
         self.zero_rows = np.where(rises, self.zero_rows + 1, 0).astype(np.int32)
         lasting = self.zero_rows >= PERSIST_ROWS
         if lasting.any():
             self._hit(row, "zeros_appear", lasting, away, onset=int(self.zero_since[lasting].min()))
+
+    def _flushed(self, row: StatRow) -> None:
+        """Compares the underflow of gradients in the last three rows with the three before them."""
+        values = np.where(row.columns.backward, row.stat("underflow_pct"), np.nan)
+        self.flushed = np.concatenate([self.flushed[1:], values[None, :]])
+        self.flushed_steps = [*self.flushed_steps[1:], row.step]
+        with np.errstate(invalid="ignore"):
+            before, after = self.flushed[:PERSIST_ROWS].max(axis=0), self.flushed[PERSIST_ROWS:].min(axis=0)
+            mask = (after - before > UNDERFLOW_STEP_PCT) & (after - before > UNDERFLOW_SHARE * after)
+        if mask.any():
+            self._hit(row, "underflow_step", mask, after, onset=self.flushed_steps[PERSIST_ROWS])
 
     def _gradients(self, row: StatRow, away: Float64, deviation: Float64, mine: Bool) -> bool:
         if mine.sum() < MIN_GRADIENTS:
@@ -185,6 +214,8 @@ class LevelSteps:
             "jump": self.jump,
             "zero_rows": self.zero_rows,
             "zero_since": self.zero_since,
+            "flushed": self.flushed,
+            "flushed_steps": self.flushed_steps,
             "grad_rows": self.grad_rows,
             "grad_since": self.grad_since,
         }
@@ -193,7 +224,7 @@ class LevelSteps:
     def load(cls, state: Mapping[str, Any]) -> LevelSteps:
         out = cls()
         out.tracker.load(state["tracker"])
-        for name in ("rows", "since", "away", "jump", "zero_rows", "zero_since"):
+        for name in ("rows", "since", "away", "jump", "zero_rows", "zero_since", "flushed", "flushed_steps"):
             setattr(out, name, state[name])
         out.grad_rows, out.grad_since = int(state["grad_rows"]), int(state["grad_since"])
         return out

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from floatscope_diagnostics.precision import fitting
 from floatscope_diagnostics.rule import (
     Evidence,
     Finding,
@@ -54,13 +55,22 @@ EXCLUDING = (
     "gradients_step",
     "gradient_apart",
 )
-REMEDY = Remedy(
+FP8 = Remedy(
     "Accumulate gradients and reduce them over ranks in FP32, and use split accumulation in FP8 GEMMs.",
     {
         "transformer_engine": "fuse_wgrad_accumulation with FP32 main_grad; "
         "MMParams(use_split_accumulator=True)",
         "torchao": "gemm_config_grad_weight with use_fast_accum=False; FSDP2 "
         "MixedPrecisionPolicy(reduce_dtype=torch.float32)",
+        "megatron": "--accumulate-allreduce-grads-in-fp32",
+        "deepspeed": '"data_types": {"grad_accum_dtype": "fp32"}, "communication_data_type": "fp32"',
+    },
+)
+PLAIN = Remedy(
+    "Accumulate gradients and reduce them over ranks in FP32.",
+    {
+        "transformer_engine": "fuse_wgrad_accumulation with FP32 main_grad",
+        "torchao": "FSDP2 MixedPrecisionPolicy(reduce_dtype=torch.float32)",
         "megatron": "--accumulate-allreduce-grads-in-fp32",
         "deepspeed": '"data_types": {"grad_accum_dtype": "fp32"}, "communication_data_type": "fp32"',
     },
@@ -89,7 +99,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             f"{z.onset:,}, although the gradients that "
             "go into them are healthy: the sum loses them.",
             evidence=[Evidence("zero_grad_pct", z.peak_step, z.peak, f"near {z.expected or 0:.1f}")],
-            remedy=REMEDY,
+            remedy=fitting(run, FP8, PLAIN),
             decisive_test="Sum the micro-batches of one step in FP32 as well and compare: a "
             "cosine below 0.99 proves it.",
         )

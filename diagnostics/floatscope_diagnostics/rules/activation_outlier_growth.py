@@ -31,6 +31,7 @@ from collections.abc import Iterator
 
 from floatscope_diagnostics.episodes import Symptom
 from floatscope_diagnostics.growth import attention_weights
+from floatscope_diagnostics.precision import fitting
 from floatscope_diagnostics.rule import (
     Evidence,
     Finding,
@@ -44,13 +45,11 @@ from floatscope_diagnostics.rule import (
 )
 
 GROWTH_ROWS = 3  # shorter is an outlier step
-FAST_ROWS = (
-    24  # from 60 % of the limit to the limit: a factor of 1.05 a row; layers that learn take 40 and more
-)
+FAST_ROWS = 24  # from 60 % of the limit to the limit: a factor of 1.05 a row; learning layers take 40
 SUPPORT = ("sqnr_drop", "underflow", "underflow_trend")  # what the rest of the tensor loses by it
 MAX_LAYERS = 2  # one block's pair of layers; more is the whole network moving
 MOVERS = ("lr_jump", "norm_jump", "update_jump", "loss_jump", "resumed")
-REMEDY = Remedy(
+FP8 = Remedy(
     "Limit the growing channel: clamp or smooth the SwiGLU output, more weight decay or a lower "
     "learning rate for this layer; "
     "keep this input in BF16 or scale it in blocks.",
@@ -60,6 +59,16 @@ REMEDY = Remedy(
         "torchao": 'Float8LinearConfig.from_recipe_name("rowwise")',
         "megatron": "--fp8-recipe blockwise (or mxfp8); --activation-func-clamp-value for MoE",
         "deepspeed": "exclude the layer from the FP8 region",
+    },
+)
+PLAIN = Remedy(
+    "Limit the growing channel: clamp or smooth the SwiGLU output, more weight decay or a lower learning "
+    "rate for this layer. In FP16 run the layer in BF16 before it reaches 65,504.",
+    {
+        "transformer_engine": "params_dtype=torch.bfloat16 where it is FP16",
+        "torchao": "torch.autocast(dtype=torch.bfloat16) where it is FP16",
+        "megatron": "--bf16 instead of --fp16; --activation-func-clamp-value for MoE",
+        "deepspeed": '"bf16": {"enabled": true} instead of "fp16"',
     },
 )
 
@@ -102,7 +111,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
                     for q in symptoms.near("sqnr_drop", s.onset, after=32)[:1]
                 ),
             ],
-            remedy=REMEDY,
+            remedy=fitting(run, FP8, PLAIN),
             decisive_test="Log amax by channel of this layer for 20 steps: one channel carries "
             "all the growth.",
         )

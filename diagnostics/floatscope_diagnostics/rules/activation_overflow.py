@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from floatscope_diagnostics.episodes import Symptom
+from floatscope_diagnostics.placing import bad_values
 from floatscope_diagnostics.rule import (
     Evidence,
     Finding,
@@ -54,6 +55,8 @@ REMEDY = Remedy(
 def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding]:
     """One finding per tensor that reaches its format's limit."""
     for s in symptoms.of("near_limit"):
+        if all(t.endswith("/weight") for t in s.tensors):
+            continue  # see activation outlier growth
         nan = [
             n
             for n in symptoms.near("nonfinite_forward", s.onset, after=64)
@@ -74,7 +77,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             f"{f': NaN from step {nan[0].onset:,} on' if nan else ''}.",
             evidence=[
                 Evidence("amax", s.peak_step, s.peak, "below 61,000", s.peak_tensor),
-                *(Evidence("nan_count + inf_count", n.onset, n.value, "0", n.tensor) for n in nan[:1]),
+                *(bad_values(n) for n in nan[:1]),
             ],
             remedy=REMEDY,
             decisive_test="Compute this one output in FP32 on the same batch: a value above "

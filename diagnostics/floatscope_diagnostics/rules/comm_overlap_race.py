@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from floatscope_diagnostics.placing import bad_values
 from floatscope_diagnostics.rule import (
     Evidence,
     Finding,
@@ -99,7 +100,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             summary=f"{s.tensor} itself is not finite at step {s.onset:,}, although the step "
             "before was finite in forward, backward "
             "and update.",
-            evidence=[Evidence("nan_count + inf_count", s.onset, s.value, "0", s.tensor)],
+            evidence=[bad_values(s)],
             remedy=REMEDY,
             decisive_test="Replay with all overlap flags off: if it stays finite, a buffer was "
             "used too early.",

@@ -42,7 +42,7 @@ BEFORE_STEPS = 24
 MIN_ROWS = 3
 HIGH_ROWS, HIGH_SHARE = 8, 0.5  # steps two deviations up: hard batches leave the rest at the level
 MOVERS = (
-    "loss_scale_cut", "lr_jump", "clipping", "scale_high", "scale_low", "scale_reset", "scale_nonfinite",
+    "lr_jump", "clipping", "scale_high", "scale_low", "scale_reset", "scale_nonfinite",
     "sqnr_drop_all", "underflow", "unchanged", "loss_constant", "grad_norm_zero",
 )  # fmt: skip
 UPDATES = ("norm_jump", "update_jump", "weights_jump")  # the loss of a step comes before its update

@@ -27,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from floatscope_diagnostics.episodes import Symptom
+from floatscope_diagnostics.precision import fitting
 from floatscope_diagnostics.rule import (
     Evidence,
     Finding,
@@ -42,7 +43,7 @@ from floatscope_diagnostics.rule import (
 BACKWARD = ("/grad_output", "/grad_input", "/grad_weight")
 SURE_PCT = 50.0  # above it half of the signal is gone, whatever the cause
 LOSS_SCALE_LOW = 8.0  # a loss scale below it means the scaler gave up, or there is none
-REMEDY = Remedy(
+FP8 = Remedy(
     "Give these gradients a scale that follows them, or more range. Go back to the last clean "
     "step: the weights behind them "
     "have not learned since.",
@@ -54,6 +55,16 @@ REMEDY = Remedy(
         "megatron": "--fp8-format hybrid --fp8-recipe tensorwise --first-last-layers-bf16; "
         "FP16: --initial-loss-scale 65536 "
         "--min-loss-scale 1",
+        "deepspeed": '"fp16": {"loss_scale": 0, "initial_scale_power": 16} scales dynamically; or "bf16"',
+    },
+)
+PLAIN = Remedy(
+    "Scale the loss so that these gradients stay above the format's smallest number, or train in BF16. Go "
+    "back to the last clean step: the weights behind them have not learned since.",
+    {
+        "transformer_engine": "params_dtype=torch.bfloat16",
+        "torchao": "torch.autocast(dtype=torch.bfloat16); torch.amp.GradScaler() for FP16",
+        "megatron": "--bf16; FP16: --initial-loss-scale 65536 --min-loss-scale 1",
         "deepspeed": '"fp16": {"loss_scale": 0, "initial_scale_power": 16} scales dynamically; or "bf16"',
     },
 )
@@ -100,7 +111,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
                     for h in idle[:1]
                 ),
             ],
-            remedy=REMEDY,
+            remedy=fitting(run, FP8, PLAIN),
             decisive_test="Run 50 steps with these gradients in BF16: the weights' grad_norm must rise.",
         )
     yield from _without_tensors(symptoms, window, run)
@@ -131,7 +142,7 @@ def _without_tensors(symptoms: Symptoms, window: Window, run: RunFacts) -> Itera
             summary=f"The share of gradients that are exactly 0 creeps up to {z.peak:.0f} % at a "
             f"loss scale of {scale:g}.",
             evidence=[Evidence("zero_grad_pct", z.peak_step, z.peak, f"near {z.expected or 0:.0f}")],
-            remedy=REMEDY,
+            remedy=fitting(run, FP8, PLAIN),
             decisive_test="Turn dynamic loss scaling on for 50 steps: the share of zero gradients must fall.",
         )
 

@@ -32,6 +32,7 @@ from collections.abc import Iterator
 
 from floatscope.protocol.names import split_tensor
 from floatscope_diagnostics.episodes import Symptom
+from floatscope_diagnostics.placing import bad_values
 from floatscope_diagnostics.rule import (
     Evidence,
     Finding,
@@ -258,7 +259,7 @@ def _nonfinite_values(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
             summary=f"{'Inf' if s.extra.get('inf') else 'NaN'} comes in with the batch at step {s.onset:,}: "
             f"{s.first[0]} is the first tensor of the network and its scale was fine.",
             evidence=(
-                Evidence("nan_count + inf_count", s.onset, s.value, "0", s.first[0]),
+                bad_values(s),
                 *(Evidence("loss", n.onset, n.value, "finite") for n in loss),
             ),
             remedy=_LOADER,

@@ -44,6 +44,7 @@ from floatscope_diagnostics.rule import (
 ATTENTION = re.compile(r"(qkv|q_proj|k_proj|query|key|\bwq\b|\bwk\b|attn|attention)", re.IGNORECASE)
 MAX_LAYERS = 1
 GROWTH_ROWS = 3
+LEAPS = ("gradient_apart", "underflow_step")  # from one step to the next: no growth
 QUICK_ROWS = 128
 LEAP_LOG2 = 3.0
 MOVERS = ("lr_jump", "norm_jump", "update_jump", "loss_jump", "resumed")
@@ -72,10 +73,9 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             continue
         if symptoms.active("headroom_up", s.onset, slack=4) or symptoms.active("clipping", s.onset, slack=4):
             continue
-        if any(
-            abrupt(a) and shared(a, s) for a in symptoms.near("gradient_apart", s.onset, before=8, after=8)
-        ):
-            continue  # a leap, no growth: see operation fault
+        leaps = [a for n in LEAPS for a in symptoms.near(n, s.onset, before=8, after=8)]
+        if any(abrupt(a) and shared(a, s) for a in leaps):
+            continue  # see operation fault
         onset = int(s.extra.get("creep", s.onset))
         yield about(
             s,

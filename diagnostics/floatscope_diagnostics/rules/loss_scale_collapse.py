@@ -49,16 +49,19 @@ REMEDY = Remedy(
     },
 )
 
+LOSS_FIRST = ("loss_jump", "loss_shift", "rms_step", "gradients_step")  # then the gradients follow them
+
 
 def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding]:
     """A collapse is a finding; the search at the start is a note."""
     for s in symptoms.of("loss_scale_falls"):
+        first = [x for n in LOSS_FIRST for x in symptoms.near(n, s.onset, before=4, after=1)]
         yield about(
             s,
             cause="loss_scale_collapse",
             symptom="loss_scale_collapse",
             severity="critical" if s.extra.get("scale", 1.0) < 1.0 else "warning",
-            confidence=0.88,
+            confidence=0.5 if first else 0.88,
             summary=f"The loss scale has halved {s.peak:.0f} times without recovering since step "
             f"{s.onset:,}, now "
             f"{s.extra.get('scale', 0.0):.3g}.",

@@ -27,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from floatscope_diagnostics.episodes import Symptom
+from floatscope_diagnostics.precision import fitting, runs_fp8
 from floatscope_diagnostics.rule import (
     Evidence,
     Finding,
@@ -47,13 +48,23 @@ STEP_ROWS = 8  # a fast average over six rows notices a step within them
 PRECISION = ("clipping", "underflow", "scale_high", "scale_low", "scale_nonfinite", "scale_reset",
              "sqnr_drop_all",
              "amax_trend", "unchanged", "near_limit")  # fmt: skip
-REMEDY = Remedy(
+FP8 = Remedy(
     "Go back before the climb, lower the learning rate (to about a third) or warm up longer, "
     "and clip the gradient norm. FP8 "
     "narrows the stable range: a BF16 run at this rate tells how much.",
     {
         "transformer_engine": "no FP8 setting helps",
         "torchao": "no FP8 setting helps",
+        "megatron": "--lr, --lr-warmup-iters, --clip-grad 1.0",
+        "deepspeed": '"scheduler": {"type": "WarmupLR"}, "gradient_clipping": 1.0',
+    },
+)
+PLAIN = Remedy(
+    "Go back before the climb, lower the learning rate (to about a third) or warm up longer, and clip the "
+    "gradient norm.",
+    {
+        "transformer_engine": "no setting: the optimizer",
+        "torchao": "no setting: the optimizer",
         "megatron": "--lr, --lr-warmup-iters, --clip-grad 1.0",
         "deepspeed": '"scheduler": {"type": "WarmupLR"}, "gradient_clipping": 1.0',
     },
@@ -98,8 +109,10 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
                     for e in effects[:3]
                 ),
             ],
-            remedy=REMEDY,
-            decisive_test="Run the same steps with FP8 off: the same divergence proves the optimizer.",
+            remedy=fitting(run, FP8, PLAIN),
+            decisive_test="Run the same steps with FP8 off: the same divergence proves the optimizer."
+            if runs_fp8(run)
+            else "Run the same steps at the old rate: the loss goes on falling.",
         )
     if not jumps:
         yield from _climbs(symptoms, run)
@@ -125,7 +138,7 @@ def _climbs(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
             "at full learning rate, with no "
             "precision fault before it.",
             evidence=[Evidence("loss above its lowest level", s.peak_step, s.peak, "falling or flat")],
-            remedy=REMEDY,
+            remedy=fitting(run, FP8, PLAIN),
             decisive_test="Restart before the turn with a third of the rate: if the loss keeps "
             "falling, it was the rate.",
         )

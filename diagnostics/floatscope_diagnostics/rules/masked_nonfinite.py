@@ -25,6 +25,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from floatscope_diagnostics.placing import bad_values
+from floatscope_diagnostics.precision import fitting
 from floatscope_diagnostics.rule import (
     Evidence,
     Finding,
@@ -38,7 +40,7 @@ from floatscope_diagnostics.rule import (
 )
 
 USUAL_LOSS = 0.05  # losses that live near 0 (reinforcement learning, memorised data) may reach it
-REMEDY = Remedy(
+FP8 = Remedy(
     "Take out nan_to_num and silent skips, then find the operation in front of this tensor that "
     "makes the value. With delayed "
     "scaling zero its amax history: an Inf freezes the scale until it leaves.",
@@ -46,6 +48,16 @@ REMEDY = Remedy(
         "transformer_engine": "Float8CurrentScaling() does not remember the Inf; casts "
         "saturate, so count Inf before the cast",
         "torchao": "clamp before the cast hides Inf: count it before",
+        "megatron": "--check-for-nan-in-loss-and-grad, --check-for-large-grads",
+        "deepspeed": "log engine.skipped_steps; bf16 skips are silent",
+    },
+)
+PLAIN = Remedy(
+    "Take out nan_to_num and silent skips, then find the operation in front of this tensor that makes the "
+    "value.",
+    {
+        "transformer_engine": "no setting: nothing is cast to FP8 in this run",
+        "torchao": "no setting: nothing is cast to FP8 in this run",
         "megatron": "--check-for-nan-in-loss-and-grad, --check-for-large-grads",
         "deepspeed": "log engine.skipped_steps; bf16 skips are silent",
     },
@@ -74,10 +86,10 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             summary=f"{what} in {s.tensor} since step {s.onset:,} never reaches the loss: "
             "something hides it.",
             evidence=[
-                Evidence("nan_count + inf_count", s.onset, s.value, "0", s.tensor),
+                bad_values(s),
                 Evidence("loss", s.onset, "finite", "NaN, if nothing hid it"),
             ],
-            remedy=REMEDY,
+            remedy=fitting(run, FP8, PLAIN),
             decisive_test="Replay the step with masking off and casts that do not saturate: the "
             "loss becomes NaN.",
         )
@@ -93,7 +105,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
                 summary=f"The loss is exactly 0 from step {z.onset:,} on: loggers print 0.0 for "
                 "a loss that was NaN.",
                 evidence=[Evidence("loss", z.onset, 0.0, "above 0")],
-                remedy=REMEDY,
+                remedy=fitting(run, FP8, PLAIN),
                 decisive_test="Print the loss before the logger touches it.",
             )
 

@@ -52,6 +52,10 @@ REMEDY = Remedy(
     },
 )
 
+FARTHEST_LOG2 = (
+    1.5  # weights of another checkpoint are of a similar size; further off the optimizer state is wrong
+)
+
 
 def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding]:
     """One finding per single impossible update."""
@@ -59,7 +63,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
         weights = symptoms.near("weights_jump", s.onset, after=1)  # the norm may be taken before the update
         if s.rows > 1 or not weights or symptoms.near("lr_jump", s.onset, before=1):
             continue
-        if symptoms.near("loss_jump", s.onset, before=8, after=0):
+        if symptoms.near("loss_jump", s.onset, before=8, after=0) or weights[0].peak > FARTHEST_LOG2:
             continue
         resumed = symptoms.near("resumed", s.onset, before=4)
         loss = symptoms.near("loss_jump", s.onset, after=3)

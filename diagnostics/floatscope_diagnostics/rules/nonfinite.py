@@ -20,7 +20,10 @@ Source
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
+from floatscope_diagnostics.episodes import Symptom
+from floatscope_diagnostics.placing import bad_values
 from floatscope_diagnostics.rule import Evidence, Finding, Need, Remedy, Rule, RunFacts, Symptoms, Window
 
 LASTING_ROWS = 3
@@ -63,7 +66,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
         affected=len(lead.tensors),
         order="backward" if lead.signal == "nonfinite_grad" else "forward",
         summary=f"NaN or Inf appears{where} at step {first.onset:,}; no rule explains where it comes from.",
-        evidence=tuple(Evidence(s.signal, s.onset, s.value, "finite", s.tensor) for s in here),
+        evidence=tuple(_shown(s) for s in here),
         remedy=Remedy(
             "Stop, go back to the last clean step, and log nan_count, inf_count, amax and scale "
             "of every tensor for the steps "
@@ -72,6 +75,12 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
         decisive_test="Replay the step with the same batch. If it fails again, the first tensor "
         "named leads to the operation.",
     )
+
+
+def _shown(s: Symptom) -> Evidence:
+    if s.tensor is None:
+        return Evidence(s.signal, s.onset, s.value, "finite")
+    return replace(bad_values(s), signal=s.signal, expected="finite")
 
 
 def _gradient_norm(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:

@@ -147,6 +147,9 @@ def _stale_copies(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
         weights = tuple(t for t in s.tensors if t.endswith("/weight"))
         total = sum(1 for t in run.formats if t.endswith("/weight"))
         others = [t for t in s.tensors if t.endswith("/input")]
+        clipped = [c for n in ("clipping", "amax_jump") for c in symptoms.near(n, s.onset, before=2, after=1)]
+        if any(set(c.tensors) & set(weights) for c in clipped):
+            continue  # the weight itself has changed
         if not weights or others or len(weights) > STALE_COPY_MAX_SHARE * total:
             continue
         first = tuple(t for t in s.first if t in weights) or weights

@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from floatscope_diagnostics.episodes import Symptom
-from floatscope_diagnostics.placing import effect_outlasts
+from floatscope_diagnostics.placing import bad_values, effect_outlasts
 from floatscope_diagnostics.rule import (
     Evidence,
     Finding,
@@ -79,8 +79,13 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             continue
         if jumps and effect_outlasts(clip, symptoms):
             continue  # the scale has followed and the harm goes on: see operation fault
-        if all(t.endswith("/weight") for t in clip.first) and any(j.value > LEAP_LOG2 for j in jumps):
-            continue  # no update moves a weight that far: see corrupted weight
+        whole = any(shared(clip, w) for w in symptoms.near("weight_step", clip.onset, before=1, after=1))
+        if (
+            all(t.endswith("/weight") for t in clip.first)
+            and not whole
+            and any(j.value > LEAP_LOG2 for j in jumps)
+        ):
+            continue  # no update moves one element that far: see corrupted weight
         tensors = tuple(t for j in jumps for t in shared(clip, j) if t in clip.first) or clip.first
         sat = 2.0 ** clip.extra.get("sat_log2", 0.0)
         yield about(
@@ -102,7 +107,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
                     Evidence("log2 amax above its level", j.peak_step, j.peak, "below 1.8", j.peak_tensor)
                     for j in jumps[:1]
                 ),
-                *(Evidence("nan_count", n.onset, n.value, "0", n.tensor) for n in nan[:1]),
+                *(bad_values(n) for n in nan[:1]),
             ],
             remedy=REMEDY,
             decisive_test="Replay from the last clean step with current scaling for this layer: "
