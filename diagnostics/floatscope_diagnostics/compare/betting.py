@@ -69,7 +69,12 @@ class Bet:
         return self.begun[best]
 
     def state(self) -> dict[str, Any]:
-        return {"blocks": self.blocks, "capital": self.capital, "run": self.run, "begun": self.begun}
+        return {
+            "blocks": self.blocks,
+            "capital": list(self.capital),
+            "run": list(self.run),
+            "begun": list(self.begun),
+        }
 
     @classmethod
     def load(cls, state: Mapping[str, Any]) -> Bet:

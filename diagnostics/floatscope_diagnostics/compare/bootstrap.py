@@ -19,7 +19,7 @@ from floatscope_diagnostics.compare.noise import Noise, noise_of, normal_quantil
 Float64 = NDArray[np.float64]
 
 RESAMPLES = 2000
-MAX_VALUES = 4096  # a longer series is averaged in neighbours first: the bootstrap then costs the same
+MAX_VALUES = 1024  # a longer series is averaged in neighbours first: the bootstrap then costs the same
 SEED = 20_817  # fixed: the same logs give the same answer
 
 

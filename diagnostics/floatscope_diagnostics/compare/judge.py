@@ -236,7 +236,7 @@ def _nonfinite(pairs: Pairs) -> tuple[NonFinite | None, int | None]:
 def _judged(step: NDArray[np.int64], whole: Window, last: Window, opened: int | None, shape: Shape) -> Window:
     """The last part, or all pairs where the difference has been the same from the start: they tell more."""
     early = step[0] + EARLY_SHARE * (step[-1] - step[0])
-    if opened is None or (opened <= early and shape.kind == "constant"):
+    if opened is None or (opened <= early and shape.kind in ("constant", "cannot_tell_yet")):
         return whole
     return last
 

@@ -42,10 +42,16 @@ class Noise:
 def noise_of(values: Float64) -> Noise:
     """The noise of ``values`` [n], n at least 1, all finite."""
     n = len(values)
-    centred = values - values.mean()
+    largest = float(np.abs(values).max(initial=0.0))
+    centred = (
+        values - (values / largest).mean() * largest if largest > 0.0 else values
+    )  # 1e308 may not be summed
     scale = float(np.abs(centred).max(initial=0.0))
-    if n < 3 or scale == 0.0:
-        return Noise(n, 0.0 if scale == 0.0 else float(values.std(ddof=1)), 0.0, scale, float(n), 1)
+    if scale == 0.0 or n < 3:
+        spread = (
+            scale * math.sqrt(float(((centred / scale) ** 2).sum()) / (n - 1)) if scale and n > 1 else 0.0
+        )
+        return Noise(n, spread, 0.0, spread, float(n), 1)
     unit = centred / scale  # 1e308 squared is infinite
     variance = float(unit @ unit) / n
     if variance == 0.0:

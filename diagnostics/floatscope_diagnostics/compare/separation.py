@@ -14,14 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from floatscope_diagnostics.compare.betting import Bet
-from floatscope_diagnostics.compare.noise import noise_of
 
 Float64 = NDArray[np.float64]
 
 MIN_BLOCKS = 8  # fewer cannot win 1 / alpha: at most a factor of 2 a block
 WANTED_BLOCKS = 24
 MAX_BLOCKS = 20_000
-EDGE_SHARE = 0.1  # of the series at each end, where a split is not looked for
+MIN_LAG, MAX_LAG = 8, 96  # pairs over which noise may be remembered
 
 
 @dataclass(frozen=True)
@@ -78,37 +77,44 @@ def separations(gap: Float64, *, alpha: float, margin: float = 0.0) -> list[Sepa
 def block_length(values: Float64) -> int:
     """Pairs a block, so that most of what neighbours have in common lies inside one block.
 
-    The noise is taken around a level that may change once, so that a separation does not count as noise.
+    1 + 2 sum(rho) of their noise. The autocorrelations come from the median squared difference over a lag
+    (a variogram; Cressie and Hawkins 1980), of which a few changes of level, such as a separation, or a
+    slope change little. What lasts longer than the longest lag is no noise but a difference.
     """
-    noise = noise_of(values - _levels(values))
-    return math.ceil(noise.n / noise.n_eff)
+    longest = min(max(len(values) // 8, MIN_LAG), MAX_LAG)
+    if len(values) < MIN_BLOCKS or longest >= len(values):
+        return 1
+    settled = _variogram(values, longest)
+    if settled == 0.0:
+        return 1
+    chance = 2.0 * math.sqrt(math.log10(len(values)) / len(values))
+    total = 0.0
+    for lag in range(1, longest):
+        rho = 1.0 - _variogram(values, lag) / settled
+        if rho <= chance:
+            break
+        total += rho
+    return math.ceil(1.0 + 2.0 * total)
 
 
 def carried_over(means: Float64) -> float:
     """Share of a block mean that the next one repeats, in [0, 0.95], without the bias of short series."""
-    rest = means - _levels(means)
-    power = float(rest @ rest)
-    if len(means) < MIN_BLOCKS or power == 0.0:
+    n = len(means)
+    if n < MIN_BLOCKS:
         return 0.0
-    rho = float(rest[1:] @ rest[:-1]) / power
-    rho += 2.0 * (1.0 + 3.0 * max(rho, 0.0)) / len(means)  # Kendall 1954, for each of the two levels
+    far = min(max(n // 8, 2), MIN_LAG)
+    settled = float(np.mean([_variogram(means, lag) for lag in range(far, min(2 * far, n - 1))]))
+    if settled == 0.0:
+        return 0.0
+    rho = 1.0 - _variogram(means, 1) / settled
+    rho += 2.0 * (1.0 + 3.0 * max(rho, 0.0)) / n  # twice Kendall 1954: the median of squares is no better
     return min(max(rho, 0.0), 0.95)
 
 
-def _levels(values: Float64) -> Float64:
-    """The best fit with one change of level, [n]."""
-    n = len(values)
-    edge = max(int(EDGE_SHARE * n), 1)
-    if n < 4 * edge or n < MIN_BLOCKS:
-        return np.full(n, float(values.mean()))
-    sums = np.cumsum(values)
-    left = np.arange(1, n)
-    apart = sums[:-1] / left - (sums[-1] - sums[:-1]) / (n - left)
-    gain = left * (n - left) / n * apart**2
-    split = edge + int(np.argmax(gain[edge - 1 : n - edge]))
-    out = np.full(n, float(values[:split].mean()))
-    out[split:] = values[split:].mean()
-    return out
+def _variogram(values: Float64, lag: int) -> float:
+    """Half the typical squared difference over ``lag``; 0.4549 is the median of a squared normal value."""
+    apart = values[lag:] - values[:-lag]
+    return float(np.median(apart * apart)) / (2.0 * 0.4549)
 
 
 def _typical(excess: Float64) -> float:

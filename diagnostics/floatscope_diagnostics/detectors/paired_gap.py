@@ -59,7 +59,7 @@ class GapWatch:
         """One pair; gap is finite, in nats."""
         if not self.block:
             self.block_step = step
-        self.block.append(gap)
+        self.block = [*self.block, gap]
         if len(self.block) < BLOCK_PAIRS:
             return
         block, self.block = self.block, []
@@ -96,7 +96,7 @@ class GapWatch:
         if self.bet.log_capital() < math.log(1.0 / ALPHA):
             return
         count = min(self.blocks + 1 - self.bet.beginning(), len(self.ring))
-        self.opened = [list(entry) for entry in self.ring[-count:]]
+        self.opened = self.ring[-count:]
         self.merged = self.filled = 1
         self.bet = Bet(blocks=self.blocks + 1)  # a later gap is bet on with what is left of the shares
         self._hit(step)
@@ -110,15 +110,15 @@ class GapWatch:
 
     def _append(self, step: float, mean: float) -> None:
         if self.filled < self.merged:
-            last = self.opened[-1]
             self.filled += 1
-            last[1] += (mean - last[1]) / self.filled
+            first, before = self.opened[-1]
+            self.opened = [*self.opened[:-1], [first, before + (mean - before) / self.filled]]
             return
         if len(self.opened) >= RING:
             pairs = zip(self.opened[::2], self.opened[1::2], strict=True)
             self.opened = [[a[0], 0.5 * (a[1] + b[1])] for a, b in pairs]
             self.merged *= 2
-        self.opened.append([step, mean])
+        self.opened = [*self.opened, [step, mean]]
         self.filled = 1
 
     def _hit(self, step: int) -> None:
