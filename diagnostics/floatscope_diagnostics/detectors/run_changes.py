@@ -2,13 +2,11 @@
 step time.
 
 Signals: ``loss_jump`` (far above its level), ``loss_shift`` (CUSUM: above its level step after step),
-``loss_constant`` (the
-same digits again and again), ``loss_zero``, ``grad_norm_jump``, ``grad_norm_shift``, ``grad_norm_zero``,
-``norm_jump`` and
-``norm_fall`` (update
-norm against its level, the learning rate's own change taken out), ``weights_jump`` (parameter norm),
-``lr_jump``, ``lr_zero``,
-``zero_grad_rise``, ``zero_grad_flicker``, ``slow_steps``, ``loader_wait``, ``resumed``.
+``loss_constant`` (the same digits again and again), ``loss_zero``, ``loss_missing`` (the other scalars go
+on without it), ``grad_norm_constant``, ``grad_norm_jump``, ``grad_norm_shift``, ``grad_norm_zero``,
+``norm_jump`` and ``norm_fall`` (update norm against its level, the learning rate's own change taken out),
+``weights_jump`` (parameter norm), ``lr_jump``, ``lr_zero``, ``zero_grad_rise``, ``zero_grad_flicker``,
+``slow_steps``, ``loader_wait``, ``resumed``.
 """
 
 from __future__ import annotations
@@ -45,6 +43,8 @@ SLOW_ROWS = 3
 WAIT_SECONDS, WAIT_STEPS = 10.0, 20.0  # one wait for data this long, in seconds and in steps
 RAMP_ROWS = 24  # a rate that triples this quickly after it had settled is no schedule
 SAME_LOSS_ROWS = 3
+SAME_NORM_ROWS = 5  # the same digits of a sum over millions of gradients
+MISSING_ROWS = 3
 SCRATCH_ROWS = 48  # a run from scratch: scales start at 1 and everything grows
 
 _LOG_FLOORS = {"grad_norm": 0.2, "update_norm": 0.05, "step_time_s": 0.08, "data_time_s": 0.2}
@@ -66,6 +66,11 @@ class RunChanges:
         self.grad_cusum = 0.0
         self.same_loss = 0
         self.same_since = 0
+        self.same_norm = 0
+        self.same_norm_since = 0
+        self.missing = 0
+        self.missing_since = 0
+        self.with_loss = 0  # rows in a row that had a loss beside their gradient norm
         self.slow = 0
         self.slow_since = 0
         self.lr_peak: float | None = None  # the rate when it last stood still or fell
@@ -81,6 +86,7 @@ class RunChanges:
         self.last = {}
         self.grad_cusum = 0.0
         self.zero_up, self.zero_rises = False, []
+        self.same_norm, self.missing, self.with_loss = 0, 0, 0
         self.cusum, self.cusum_since, self.same_loss, self.slow, self.lr_rising = 0.0, None, 0, 0, 0
 
     def warming_up(self, first_step: int | None) -> bool:
@@ -94,12 +100,16 @@ class RunChanges:
         s = row.scalars
         self._learning_rate(row, s.get("lr"))
         self._loss(row, s.get("loss"))
+        self._missing(row, s)
+        self._same_norm(row, s.get("grad_norm"))
         self._norms(row, s)
         self._zero_grads(row, s.get("zero_grad_pct"))
         self._time(row, s.get("step_time_s"))
         if s.get("resumed", 0.0) == 1.0:
             _hit(row, "resumed", 1.0)
         self.last = {k: s[k] for k in ("loss", "lr", "param_norm") if k in s}
+        if "grad_norm" in s:
+            self.last["grad_norm"] = s["grad_norm"]
 
     def _learning_rate(self, row: ScalarRow, lr: float | None) -> None:
         before = self.last.get("lr")
@@ -181,6 +191,33 @@ class RunChanges:
             extra = {"total_high": float(z > HIGH_SIGMA)}
             since, center = self.cusum_since, self.loss.center
             _hit(row, "loss_shift", away, onset=since, expected=center, gap_rows=4, extra=extra)
+
+    def _missing(self, row: ScalarRow, s: Mapping[str, float]) -> None:
+        """Loggers leave out a loss that is NaN or null; a run that never had one in each row is no sign."""
+        if "grad_norm" not in s and "lr" not in s:
+            return
+        if "loss" in s:
+            self.with_loss, self.missing = self.with_loss + 1, 0
+            return
+        if self.with_loss < READY_ROWS:
+            self.with_loss = 0
+            return
+        if self.missing == 0:
+            self.missing_since = row.step
+        self.missing += 1
+        if self.missing >= MISSING_ROWS:
+            _hit(row, "loss_missing", 1.0, onset=self.missing_since, gap_rows=2)
+
+    def _same_norm(self, row: ScalarRow, norm: float | None) -> None:
+        if norm is None or not math.isfinite(norm) or norm == 0.0:
+            self.same_norm = 0
+            return
+        if norm != self.last.get("grad_norm"):
+            self.same_norm, self.same_norm_since = 0, row.step
+            return
+        self.same_norm += 1
+        if self.same_norm + 1 >= SAME_NORM_ROWS and self.logs["grad_norm"].count >= READY_ROWS:
+            _hit(row, "grad_norm_constant", norm, onset=self.same_norm_since)
 
     def _norms(self, row: ScalarRow, s: Mapping[str, float]) -> None:
         grad = s.get("grad_norm")
@@ -311,6 +348,11 @@ _PLAIN = (
     "rows",
     "zero_up",
     "zero_rises",
+    "same_norm",
+    "same_norm_since",
+    "missing",
+    "missing_since",
+    "with_loss",
 )
 
 

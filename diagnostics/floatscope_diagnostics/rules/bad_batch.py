@@ -72,7 +72,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             if (s.rows >= SERIES_ROWS and s.rows > (s.last - s.onset) / symptoms.stride)
             or s.peak > max_ordinary(s.expected)
             else "info",
-            confidence=0.85 if grads else 0.75,
+            confidence=0.5 if not run.stats else 0.85 if grads else 0.75,
             summary=f"A loss spike of +{s.peak:.2f} nats at step {s.onset:,}, gone by step "
             f"{s.last + 1:,}: the batch, not the "
             "precision.",

@@ -72,7 +72,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
         step = held_out_step(began, s.value, symptoms)
         held_out = [] if step is None else [step]
         judged = any(e.last >= began for e in symptoms.of("evaluated"))
-        confidence = 0.45 if held_out else 0.8 if judged else 0.62
+        confidence = 0.45 if held_out else 0.8 if judged else 0.62 if run.stats else 0.5
         yield about(
             s,
             cause="data_shift",

@@ -49,13 +49,13 @@ REMEDY = Remedy(
     },
 )
 
-LOSS_FIRST = ("loss_jump", "loss_shift", "rms_step", "gradients_step")  # then the gradients follow them
+FORWARD_FIRST = ("rms_step", "gradients_step", "near_limit")  # an operation or a range that changed before
 
 
 def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding]:
     """A collapse is a finding; the search at the start is a note."""
     for s in symptoms.of("loss_scale_falls"):
-        first = [x for n in LOSS_FIRST for x in symptoms.near(n, s.onset, before=4, after=1)]
+        first = [x for n in FORWARD_FIRST for x in symptoms.near(n, s.onset, before=4, after=1)]
         yield about(
             s,
             cause="loss_scale_collapse",

@@ -1,15 +1,16 @@
 """FS603 masked non-finite values.
 
 What it checks
-    NaN or Inf in a tensor while the loss stays finite, a loss of exactly 0, or steps that are skipped without
-    a word.
+    NaN or Inf in a tensor while the loss stays finite, a loss of exactly 0 or none at all, a gradient norm
+    that repeats its digits.
 Why it matters
     Something (nan_to_num, a saturating cast, a skip) turns the value into 0 or the format's maximum: the run
     goes on, learns wrong, and every NaN check on the loss is green. An Inf also freezes the FP8 scale for a
     whole amax history.
 How it decides
     Counts of non-finite values before the cast are above 0 while loss and gradient norm are finite in the
-    same and the next step. No threshold.
+    same and the next step. Or the loss is exactly 0, or missing, from some step on; or the gradient norm is
+    the same number at every step, for example the root of 2 or 3. No threshold.
 What excludes it
     A loss that is not finite in the same or the next step; a scale that was not finite before.
 Known false positives
@@ -39,6 +40,10 @@ from floatscope_diagnostics.rule import (
     about,
 )
 
+CLIPPED_AT = 1.0  # the usual largest norm: where the logged one is the clipped one, it repeats
+ROOT_TOLERANCE = (
+    1e-5  # of the square to a whole number: 1.41421356 and 1.7320508 were seen, norms of 2 and 3 ones
+)
 USUAL_LOSS = 0.05  # losses that live near 0 (reinforcement learning, memorised data) may reach it
 FP8 = Remedy(
     "Take out nan_to_num and silent skips, then find the operation in front of this tensor that "
@@ -108,6 +113,56 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
                 remedy=fitting(run, FP8, PLAIN),
                 decisive_test="Print the loss before the logger touches it.",
             )
+
+    yield from _repeats(symptoms, run)
+    yield from _missing(symptoms, run)
+
+
+def _repeats(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
+    """The same digits of the gradient norm step after step: every gradient was replaced by a constant."""
+    for g in symptoms.of("grad_norm_constant"):
+        if any(
+            symptoms.active(name, g.onset, slack=2) for name in ("lr_zero", "grad_norm_zero", "no_labels")
+        ):
+            continue
+        root = abs(g.value**2 - round(g.value**2)) < ROOT_TOLERANCE and g.value > CLIPPED_AT
+        lost = any(
+            symptoms.active(name, g.onset, slack=3)
+            for name in ("loss_zero", "loss_missing", "loss_nonfinite")
+        )
+        if abs(g.value - CLIPPED_AT) < ROOT_TOLERANCE and not lost:
+            continue  # a norm logged behind the clipping
+        yield about(
+            g,
+            cause="masked_nonfinite",
+            symptom="frozen_loss" if lost else "nonfinite",
+            severity="warning",
+            confidence=0.85 if root or lost else 0.5,
+            summary=f"The gradient norm is exactly {g.value:.7g} at every step since {g.onset:,}: gradients "
+            "that were not finite have been replaced by constants.",
+            evidence=[Evidence("grad_norm", g.onset, g.value, "changes from step to step")],
+            remedy=fitting(run, FP8, PLAIN),
+            decisive_test="Print the gradients of one weight before anything touches them: they are NaN.",
+        )
+
+
+def _missing(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
+    """The other scalars go on without a loss."""
+    for m in symptoms.of("loss_missing"):
+        if symptoms.near("nonfinite_forward", m.onset, before=2, after=2):
+            continue
+        yield about(
+            m,
+            cause="masked_nonfinite",
+            symptom="frozen_loss",
+            severity="warning",
+            confidence=0.7,
+            summary=f"The loss is missing from step {m.onset:,} on while the other numbers go on: loggers "
+            "leave out a loss that was NaN.",
+            evidence=[Evidence("loss", m.onset, None, "a number at every step")],
+            remedy=fitting(run, FP8, PLAIN),
+            decisive_test="Print the loss before the logger touches it.",
+        )
 
 
 RULE = Rule(

@@ -33,6 +33,15 @@ def good_ids(step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
     scalars["input_id_max"] = 999.0
 
 
+def absurd_values(step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
+    """One batch of features in other units."""
+    tensors["tok_emb/output"]["amax"] *= 1.0 + 0.02 * (step % 5)
+    if step == FAULT:
+        tensors["tok_emb/output"]["amax"] *= 3000.0
+        scalars["loss"] += 5.0
+
+
+ABSURD = Run(after=absurd_values)
 NAN = Run(after=nan_from_the_embedding)
 EMPTY = Run(after=no_labels)
 IDS = Run(after=bad_ids)
@@ -46,6 +55,12 @@ OUT_OF_MEMORY = Run(
 FINE = Run(after=good_ids)
 
 CASES = [
+    Case(
+        "values out of all range",
+        ABSURD.info(),
+        ABSURD.rows(),
+        (Want("invalid_input", (FAULT, FAULT), "out_of_range_values", "tok_emb/output"),),
+    ),
     Case(
         "NaN in the first tensor of the network",
         NAN.info(),

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.diagnostics.case import Case, Want
-from tests.diagnostics.synthetic import Run, Tensors
+from tests.diagnostics.synthetic import LIMITS, Run, Tensors
 
 FAULT = 130
 TARGET = "blocks.1.attn.qkv/input"
@@ -65,15 +65,44 @@ def reduced(*, wrong: bool) -> list[dict[str, Any]]:
     return rows
 
 
+class Twice:
+    """The amax history advances twice a step, so that it reaches back half as far."""
+
+    def __init__(self, length: int) -> None:
+        self.half = length // 2
+        self.amaxes: dict[str, list[float]] = {}
+
+    def __call__(self, step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
+        for name, stats in tensors.items():
+            if name.startswith("tok_emb"):
+                continue
+            seen = self.amaxes.setdefault(name, [])
+            if step >= FAULT:
+                stats["scale"] = LIMITS["e5m2" if name.endswith("grad_output") else "e4m3"][0] / max(seen)
+            self.amaxes[name] = [*seen, stats["amax"]][-self.half :]
+
+
+def stale_copy(step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
+    """The quantised copy of one weight is not refreshed: its error grows with every update."""
+    if step >= FAULT:
+        tensors["blocks.0.mlp.fc2/weight"]["sqnr_db"] -= min(0.5 * (step - FAULT), 12.0)
+
+
 TWO = Run(extra_run={"ranks": 2}).info()
 FROZEN = Run(freeze=frozen, before=rising)
 INF = Run(before=nan_scale)
 IDLE = Run(before=idle)
 LOST = Run(before=lost, steps=31)
+TWICE = Run(before=Twice(8))
+COPY = Run(after=stale_copy)
 GROUP = Run(after=Group())
 STEADY = Run(steps=100)
 
 CASES = [
+    Case("a history that advances twice a step", TWICE.info(), TWICE.rows(),
+         (Want("scale_state_fault", (FAULT, FAULT + 4), "recompute"),)),
+    Case("a quantised weight that is not refreshed", COPY.info(), COPY.rows(),
+         (Want("scale_state_fault", (FAULT, FAULT + 8), "stale_fp8_copy", "blocks.0.mlp.fc2/weight"),)),
     Case("a scale that stands still while amax rises", FROZEN.info(), FROZEN.rows(),
          (Want("scale_state_fault", (FAULT, FAULT + 2), "frozen", TARGET),)),
     Case("an infinite scale for one step", INF.info(), INF.rows(),

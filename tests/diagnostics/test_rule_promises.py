@@ -1,0 +1,147 @@
+"""What every rule promises beyond its own cases: reach, order, advice that can be followed, honest doubt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+
+from floatscope_diagnostics.rule import FAMILY_OF
+from floatscope_diagnostics.rule_docs import HEADINGS, pages
+from tests.diagnostics.case import Case, alarms, diagnose
+from tests.diagnostics.test_rules import all_cases
+
+FRAMEWORKS = ("transformer_engine", "torchao", "megatron", "deepspeed")
+KINDS = {
+    "invalid_input": {"nonfinite_values", "out_of_range_values", "id_out_of_range", "empty_targets"},
+    "scale_state_fault": {
+        "frozen", "nonfinite_scale", "lost_at_resume", "reduction_group", "recompute", "degenerate_amax",
+        "stale_fp8_copy",
+    },
+}  # fmt: skip
+FP8_WORDS = ("te.autocast", "fp8", "Float8", "MXFP8", "amax history", "amax_history")
+PLAIN_STATS = (
+    "amax",
+    "rms",
+    "nan_count",
+    "inf_count",
+    "grad_norm",
+    "update_ratio",
+    "unchanged_pct",
+    "zero_pct",
+)
+ANY_PRECISION = {"FS422", "FS501"}  # optimizer states and ranks have formats of their own
+SCALE_CAUSES = {"stale_scale_saturation", "amax_history_poisoning", "scale_state_fault", "quantization_drift"}
+
+
+@cache
+def judged() -> tuple[tuple[str, Case, dict[str, Any]], ...]:
+    return tuple((name, case, diagnose(case)) for name, case in all_cases())
+
+
+def findings() -> Iterator[tuple[str, dict[str, Any]]]:
+    for name, _, verdict in judged():
+        for finding in alarms(verdict):
+            yield name, finding
+
+
+def test_every_cause_is_found_in_some_case() -> None:
+    assert {f["cause"] for _, f in findings()} == set(FAMILY_OF)
+
+
+@pytest.mark.parametrize("cause", sorted(KINDS))
+def test_every_kind_is_found_in_some_case(cause: str) -> None:
+    assert KINDS[cause] <= {f["kind"] for _, f in findings() if f["cause"] == cause}
+
+
+def test_a_finding_that_names_a_tensor_says_in_which_order_it_is_the_first() -> None:
+    for name, f in findings():
+        if f["tensor"] is None:
+            continue
+        assert f["order"] in ("forward", "backward"), (name, f["rule"])
+        if f["tensor"].endswith(("/grad_output", "/grad_input", "/grad_weight")):
+            assert f["order"] == "backward", (name, f["rule"])
+
+
+def test_advice_names_a_setting_for_every_framework_or_says_that_there_is_none() -> None:
+    for name, f in findings():
+        if f["cause"] != "undetermined":
+            settings = {**f["remedy"]["settings"]}
+            settings.setdefault("torchao", settings.get("pytorch", ""))  # where nothing is cast
+            assert all(settings.get(framework) for framework in FRAMEWORKS), (name, f["rule"], settings)
+
+
+def test_an_open_answer_names_two_hypotheses_and_the_test_between_them() -> None:
+    for name, f in findings():
+        if f["cause"] == "undetermined":
+            assert len(f["alternatives"]) == 2, (name, f["rule"])
+            assert f["decisive_test"]
+        assert f["cause"] not in [a["cause"] for a in f["alternatives"]]
+
+
+def test_evidence_and_summary_are_there_and_end_like_sentences() -> None:
+    for name, f in findings():
+        assert f["evidence"], (name, f["rule"])
+        assert f["summary"].endswith("."), (name, f["summary"])
+        assert f["decisive_test"].endswith("."), (name, f["decisive_test"])
+
+
+def test_a_run_without_fp8_gets_no_advice_about_fp8() -> None:
+    for name, case in all_cases():
+        if {w.cause for w in case.want} & SCALE_CAUSES:
+            continue
+        for f in alarms(diagnose(in_bf16(case))):
+            if f["rule"] in ANY_PRECISION:
+                continue
+            text = f["remedy"]["text"] + " ".join(f["remedy"]["settings"].values()) + f["decisive_test"]
+            assert not [w for w in FP8_WORDS if w in text], (name, f["rule"], text)
+
+
+def in_bf16(case: Case) -> Case:
+    """The same numbers from a run in BF16: no scale, and nothing that only a scaled cast has."""
+    info = {**case.info, "recipe": {"name": "bf16"}}
+    info["tensors"] = {n: {**t, "format": "bf16"} for n, t in dict(case.info.get("tensors", {})).items()}
+    rows = [dict(row) for row in case.rows]
+    for row in rows:
+        if "tensors" in row:
+            row["tensors"] = {
+                n: {k: v for k, v in stats.items() if k in PLAIN_STATS} for n, stats in row["tensors"].items()
+            }
+    return replace(case, info=info, rows=rows)
+
+
+@pytest.mark.parametrize("only", [("loss", "grad_norm"), ("loss",)], ids="+".join)
+def test_from_loss_and_gradient_norm_alone_nothing_is_concluded_that_needs_more(
+    only: tuple[str, ...],
+) -> None:
+    certain = {"dead_logits", "masked_nonfinite", "invalid_input"}  # seen in these numbers, or in the crash
+    for name, case in all_cases():
+        rows = [{k: v for k, v in row.items() if k in ("step", "rank", *only)} for row in case.rows]
+        info = {
+            k: v for k, v in case.info.items() if k in ("name", "vocab_size", "ranks", "status", "reason")
+        }
+        for f in alarms(diagnose(replace(case, info=info, rows=rows))):
+            assert f["cause"] in certain | {"undetermined"}, (name, f["rule"], f["cause"])
+            assert f["tensor"] is None
+
+
+@pytest.mark.parametrize("stride", [4])
+def test_where_steps_are_skipped_in_the_log_only_logged_steps_are_named(stride: int) -> None:
+    for name, case in all_cases():
+        rows = [row for row in case.rows if row["step"] % stride == 0]
+        verdict = diagnose(replace(case, rows=rows))
+        logged = {row["step"] for row in rows} | {None}
+        assert verdict["last_clean_step"] in logged, name
+        for f in alarms(verdict):
+            if f["kind"] != "id_out_of_range":  # a step that dies is never logged
+                assert f["onset_step"] in logged, (name, f["rule"])
+                assert f["detected_step"] in logged, (name, f["rule"])
+
+
+def test_every_page_has_every_heading() -> None:
+    for file, text in pages().items():
+        if file.startswith("FS"):
+            assert [h for h in HEADINGS if f"## {h}" not in text] == [], file
