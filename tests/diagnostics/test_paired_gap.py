@@ -107,3 +107,14 @@ def test_memory_is_bounded() -> None:
     assert len(watch.ring) <= RING
     assert len(watch.opened) <= RING
     assert watch.merged * (len(watch.opened) + 1) * 4 >= 19_000
+
+
+def test_pairs_with_another_learning_rate_or_other_data_are_left_out() -> None:
+    base = curve(600)
+    watch = PairedLoss()
+    watch.add_baseline(np.arange(600), base, np.arange(600.0), np.full(600, 1e-3))
+    for step, loss in enumerate((base + 0.2).tolist()):
+        watch.add_own(step, loss, float(step if step % 2 else -1), None, declared=True, lr=1e-4)
+    assert watch.pairs == 0
+    assert watch.mismatched == 600
+    assert not gaps(watch)

@@ -25,6 +25,7 @@ Float64 = NDArray[np.float64]
 Bool = NDArray[np.bool_]
 
 PERSIST_ROWS = 3  # rows with statistics in a row
+SEARCH_ROWS = 32  # a loss scale that starts at 2^24 halves for 18 rows
 SHOWN = 8
 OCTAVES, POINTS, DECIBELS = "octaves", "percentage points", "dB"
 UNITS = {
@@ -37,7 +38,7 @@ LIMITS: Mapping[str, Mapping[str, float]] = {
     "scale": {"forward": 4.0, "weight": 1.5, "backward": 6.0},
     "grad_norm": {"forward": 2.0, "weight": 2.0, "backward": 2.0},
     "update_ratio": {"forward": 2.0, "weight": 2.0, "backward": 2.0},
-    "overflow_pct": {"forward": 1.5, "weight": 0.5, "backward": 3.0},
+    "overflow_pct": {"forward": 1.5, "weight": 0.5, "backward": 6.0},
     "underflow_pct": {"forward": 2.0, "weight": 0.5, "backward": 5.0},
     "sqnr_db": {"forward": 8.0, "weight": 3.0, "backward": 12.0},
 }
@@ -234,7 +235,7 @@ def _parted(tables: _Tables) -> tuple[list[Parted], tuple[str, str, float] | Non
         with np.errstate(invalid="ignore"):
             share = np.abs(apart) / limits
         share[np.isnan(share)] = 0.0
-        lasting = _lasting(share)
+        lasting = _lasting(share, PERSIST_ROWS)
         if stat in SUDDEN_STATS and tables.paired:
             sudden = share[: len(lasting)] / SUDDEN_TIMES
             sudden[:SETTLED_ROWS] = 0.0
@@ -265,19 +266,27 @@ def _parted(tables: _Tables) -> tuple[list[Parted], tuple[str, str, float] | Non
 def _nonfinite(tables: _Tables) -> list[tuple[int, int]]:
     """(tensor, first row) of tensors that are not finite in one run only.
 
-    With a dynamic loss scale single rows do not count: an overflow is how it searches.
+    With a dynamic loss scale a gradient that overflows is how it searches: activations count when they stay
+    so for PERSIST_ROWS rows, gradients only after SEARCH_ROWS.
     """
     run, base = tables.pair(NONFINITE)
-    only = (run != base) & ~np.isnan(run) & ~np.isnan(base)
-    hits = _lasting(only.astype(np.float64)) >= 1.0 if tables.scaler else only
+    only = ((run != base) & ~np.isnan(run) & ~np.isnan(base)).astype(np.float64)
+    hits = only >= 1.0
+    if tables.scaler:
+        searching = tables.kind != "forward"
+        hits = _lasting(only, PERSIST_ROWS) >= 1.0
+        hits[:, searching] = False
+        if len(only) >= SEARCH_ROWS:
+            late = _lasting(only[:, searching], SEARCH_ROWS) >= 1.0
+            hits[: len(late), searching] = late
     return [(k, int(np.argmax(hits[:, k]))) for k in np.flatnonzero(hits.any(axis=0)).tolist()]
 
 
-def _lasting(values: Float64) -> Float64:
-    """[rows, tensors] -> [rows - PERSIST_ROWS + 1, tensors]: what the next PERSIST_ROWS rows all reach."""
-    rows = len(values) - PERSIST_ROWS + 1
+def _lasting(values: Float64, count: int) -> Float64:
+    """[rows, tensors] -> [rows - count + 1, tensors]: what ``count`` rows from here on all reach."""
+    rows = len(values) - count + 1
     out = values[:rows]
-    for k in range(1, PERSIST_ROWS):
+    for k in range(1, count):
         out = np.minimum(out, values[k : k + rows])
     return out
 

@@ -50,7 +50,7 @@ class GapWatch:
         self.merged = 1  # blocks a full entry of ``opened`` stands for
         self.filled = 0  # blocks in its last entry
         self.sd = 0.0  # of single pairs, from inside the blocks
-        self.scale = 0.0  # typical distance of a block mean from the margin
+        self.scale = 0.0  # typical size of what is bet on
         self.carry = 0.0
         self.before = 0.0
         self.log = EpisodeLog()
@@ -70,7 +70,7 @@ class GapWatch:
             self._follow(step, mean, margin)
         else:
             self._bet(step, mean, margin)
-        self._learn(block, mean, margin)
+        self._learn(block, mean)
         self.blocks += 1
         self.log.close(row=self.blocks)
 
@@ -78,21 +78,21 @@ class GapWatch:
         """What a difference must exceed, in nats; from the blocks before."""
         return max(GAP_NATS, NOISE_SHARE * self.sd)
 
-    def _learn(self, block: list[float], mean: float, margin: float) -> None:
+    def _learn(self, block: list[float], mean: float) -> None:
         """Noise inside the blocks, so that a gap does not count as noise; the first blocks weigh more."""
         rate = max(NOISE_RATE, 1.0 / (self.blocks + 1))
         inside = math.sqrt(math.fsum((g - mean) ** 2 for g in block) / (BLOCK_PAIRS - 1))
         if self.blocks >= 4:
             inside = min(inside, 4.0 * self.sd + 0.25 * GAP_NATS)  # one spike is not the noise
         self.sd += rate * (inside - self.sd)
-        self.scale += rate * (abs(mean - margin) - self.scale)
         self.before = mean
         if self.blocks % CARRY_EVERY == 0:
             self.carry = carried_over(np.array([m for _, m in self.ring]))
 
     def _bet(self, step: int, mean: float, margin: float) -> None:
         fresh = mean - self.carry * self.before - (1.0 - self.carry) * margin
-        self.bet.add(fresh, scale=max(self.scale, 0.1 * margin))
+        self.bet.add(fresh, scale=self.scale if self.scale > 0.0 else margin)
+        self.scale += max(NOISE_RATE, 1.0 / (self.blocks + 1)) * (abs(fresh) - self.scale)
         if self.bet.log_capital() < math.log(1.0 / ALPHA):
             return
         count = min(self.blocks + 1 - self.bet.beginning(), len(self.ring))
