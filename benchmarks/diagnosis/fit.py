@@ -170,7 +170,7 @@ class Logistic:
 
 SLOPE = ("intercept", "slope")
 ALL = (*SLOPE, "rival", "signals", "earlier")
-RIDGES = (0.3, 1.0, 3.0)
+RIDGES = (1.0, 2.0, 4.0)  # of a rule's offset: so many runs, about, speak for the average rule
 FORMS: tuple[Logistic, ...] = (
     Logistic(()),
     Logistic(("intercept",)),
