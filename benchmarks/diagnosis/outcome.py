@@ -88,7 +88,8 @@ def listen(
     running = RunInfo.from_json({**info.to_json(), "status": "running", "reason": None})
     engine = Engine(running, run_key=run_key, calibration=calibration)
     if baseline is not None:
-        engine.feed_baseline(baseline.step, baseline.scalar("loss")[0], baseline.scalar("data_id")[0])
+        loss, data_id, lr = (baseline.scalar(name)[0] for name in ("loss", "data_id", "lr"))
+        engine.feed_baseline(baseline.step, loss, data_id, lr)
     ever: dict[str, Finding] = {}
     for start in range(0, max(len(batch) for batch in ranks.values()), FEED_STEPS):
         for rank, batch in ranks.items():

@@ -40,11 +40,12 @@ class Unread:
 
 @dataclass(frozen=True)
 class Baseline:
-    """Losses of a baseline run: int64 [N], float64 [N], float64 [N] (NaN where no data_id is logged)."""
+    """Losses of a baseline run: int64 [N], float64 [N]; data_id, lr: float64 [N], NaN where not logged."""
 
     step: NDArray[np.int64]
     loss: NDArray[np.float64]
     data_id: NDArray[np.float64]
+    lr: NDArray[np.float64]
 
 
 def read_baseline(path: str, *, format_name: str | None = None) -> Baseline:
@@ -52,6 +53,7 @@ def read_baseline(path: str, *, format_name: str | None = None) -> Baseline:
     steps: list[int] = []
     losses: list[float] = []
     ids: list[float] = []
+    rates: list[float] = []
     with open_runs(path, format_name=format_name) as runs:
         first = next(runs, None)
         for rank, batch in () if first is None else first.batches:
@@ -59,14 +61,17 @@ def read_baseline(path: str, *, format_name: str | None = None) -> Baseline:
                 continue
             loss, here = batch.scalar("loss")
             ident, has_id = batch.scalar("data_id")
+            lr, has_lr = batch.scalar("lr")
             for t in np.flatnonzero(here).tolist():
                 steps.append(int(batch.step[t]))
                 losses.append(float(loss[t]))
                 ids.append(float(ident[t]) if has_id[t] else float("nan"))
+                rates.append(float(lr[t]) if has_lr[t] else float("nan"))
     if not steps:
         raise UnreadableLog("the baseline logs no loss; pass a log with step and loss")
     order = np.argsort(np.array(steps), kind="stable")
-    return Baseline(np.array(steps)[order], np.array(losses)[order], np.array(ids)[order])
+    columns = (np.array(values)[order] for values in (losses, ids, rates))
+    return Baseline(np.array(steps)[order], *columns)
 
 
 def diagnose_paths(
@@ -130,7 +135,7 @@ def _diagnose(label: str, run: RunInfo, logs: Sequence[RunLog], baseline: Baseli
     engine = Engine(run)
     curves = Curves()
     if baseline is not None:
-        engine.feed_baseline(baseline.step, baseline.loss, baseline.data_id)
+        engine.feed_baseline(baseline.step, baseline.loss, baseline.data_id, baseline.lr)
     for rank, batch in _round_robin([log.batches for log in logs]):
         engine.feed(batch, rank=rank)
         curves.add(rank, batch)

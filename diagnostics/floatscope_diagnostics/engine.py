@@ -81,10 +81,15 @@ class Engine:
             self._pair(batch)
 
     def feed_baseline(
-        self, step: NDArray[np.int64], loss: NDArray[np.float64], data_id: NDArray[np.float64] | None = None
+        self,
+        step: NDArray[np.int64],
+        loss: NDArray[np.float64],
+        data_id: NDArray[np.float64] | None = None,
+        lr: NDArray[np.float64] | None = None,
     ) -> None:
         """Takes steps of the baseline run, ascending; in any order relative to ``feed``."""
-        self._pairs.add_baseline(np.asarray(step, np.int64), _tamed(np.asarray(loss, np.float64)), data_id)
+        own = _tamed(np.asarray(loss, np.float64))
+        self._pairs.add_baseline(np.asarray(step, np.int64), own, data_id, lr)
 
     def update_run(self, run: RunInfo) -> None:
         """Merges a later description: more tensors, another recipe, status or reason."""
@@ -234,12 +239,18 @@ class Engine:
         loss, has_loss = batch.scalar("loss")
         ref, has_ref = batch.scalar("ref_loss")
         ident, has_ident = batch.scalar("data_id")
+        lr, has_lr = batch.scalar("lr")
         for t, step in enumerate(batch.step.tolist()):
             if has_loss[t]:
                 data_id = float(ident[t]) if has_ident[t] else np.nan
                 partner = float(ref[t]) if has_ref[t] else None
                 self._pairs.add_own(
-                    step, float(loss[t]), data_id, partner, declared=self.run.baseline is not None
+                    step,
+                    float(loss[t]),
+                    data_id,
+                    partner,
+                    declared=self.run.baseline is not None,
+                    lr=float(lr[t]) if has_lr[t] else np.nan,
                 )
 
     def _last_scalars(self) -> Mapping[str, float]:

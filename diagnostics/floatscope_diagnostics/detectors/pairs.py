@@ -1,7 +1,8 @@
 """Paired loss difference against a baseline on the same steps (and, if both log it, the same ``data_id``).
 
 Pairing takes the noise of the data out of the comparison: on the same batches from the same checkpoint the
-difference of two runs is 10 to 300 times quieter than the loss. Own steps wait until the baseline has passed
+difference of two runs is 10 to 300 times quieter than the loss. A pair whose learning rates differ says
+nothing about the precision and is left out. Own steps wait until the baseline has passed
 them, so it does not matter which came first.
 Signals: ``paired_gap``, a difference that stays above what healthy runs differ by (``paired_gap``), and
 ``paired_break``, runs that were alike part from one step to the next (``paired_break``).
@@ -23,19 +24,21 @@ from floatscope_diagnostics.episodes import Symptom
 
 MAX_WAITING = 1 << 18  # own or baseline steps that wait for their partner: 4 MiB
 MAX_WAITING_UNASKED = 4096  # own steps kept while no baseline is declared: it may still be named
+LR_DIGITS = 0.01  # relative; loggers print three digits
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
+Row = tuple[float, float, float]  # loss, data_id, learning rate; NaN where not logged
 
 
 class PairedLoss:
     """Own steps, baseline steps, and the running difference of those that met."""
 
     def __init__(self) -> None:
-        self.own: dict[int, tuple[float, float]] = {}
-        self.base: dict[int, tuple[float, float]] = {}
+        self.own: dict[int, Row] = {}
+        self.base: dict[int, Row] = {}
         self.base_last: int | None = None
         self.pairs = 0
-        self.mismatched = 0
+        self.mismatched = 0  # pairs left out: other data, or another learning rate
         self.last: int | None = None
         self.gap = GapWatch()
         self.breaks = BreakWatch()
@@ -44,17 +47,27 @@ class PairedLoss:
     def used(self) -> bool:
         return self.pairs > 0 or bool(self.base)
 
-    def add_baseline(self, step: Int64, loss: Float64, data_id: Float64 | None) -> None:
+    def add_baseline(
+        self, step: Int64, loss: Float64, data_id: Float64 | None, lr: Float64 | None = None
+    ) -> None:
         """Takes steps of the baseline, ascending."""
-        ids = np.full(len(step), np.nan) if data_id is None else data_id
-        for s, value, ident in zip(step.tolist(), loss.tolist(), ids.tolist(), strict=True):
+        absent = np.full(len(step), np.nan)
+        ids, rates = (absent if column is None else column for column in (data_id, lr))
+        for s, *row in zip(step.tolist(), loss.tolist(), ids.tolist(), rates.tolist(), strict=True):
             self.base_last = s if self.base_last is None else max(self.base_last, s)
             if (self.last is None or s > self.last) and len(self.base) < MAX_WAITING:
-                self.base[s] = (value, ident)
+                self.base[s] = (row[0], row[1], row[2])
         self._meet()
 
     def add_own(
-        self, step: int, loss: float, data_id: float, ref_loss: float | None, *, declared: bool
+        self,
+        step: int,
+        loss: float,
+        data_id: float,
+        ref_loss: float | None,
+        *,
+        declared: bool,
+        lr: float = math.nan,
     ) -> None:
         """Takes one own step; with ref_loss in the log the pair is complete. declared: the run names a
         baseline."""
@@ -65,7 +78,7 @@ class PairedLoss:
         if len(self.own) >= limit:
             del self.own[next(iter(self.own))]  # the oldest: insertion order is step order
         if self.last is None or step > self.last:
-            self.own[step] = (loss, data_id)
+            self.own[step] = (loss, data_id, lr)
             if self.base:
                 self._meet()
 
@@ -73,15 +86,15 @@ class PairedLoss:
         if self.base_last is None:
             return
         for step in sorted(s for s in self.own if s <= self.base_last):
-            loss, ident = self.own.pop(step)
+            own = self.own.pop(step)
             partner = self.base.get(step)
             self.last = step
             if partner is None:
                 continue
-            if not math.isnan(ident) and not math.isnan(partner[1]) and ident != partner[1]:
+            if _differ(own[1], partner[1], 0.0) or _differ(own[2], partner[2], LR_DIGITS):
                 self.mismatched += 1
                 continue
-            self._pair(step, loss - partner[0])
+            self._pair(step, own[0] - partner[0])
         if self.last is not None:
             for old in [s for s in self.base if s <= self.last]:
                 del self.base[old]
@@ -123,12 +136,17 @@ class PairedLoss:
 _PLAIN = ("base_last", "pairs", "mismatched", "last")
 
 
-def _table(rows: Mapping[int, tuple[float, float]]) -> dict[str, Any]:
+def _differ(a: float, b: float, digits: float) -> bool:
+    """Whether both are known and differ by more than the share ``digits``."""
+    return not (math.isnan(a) or math.isnan(b)) and abs(a - b) > digits * max(abs(a), abs(b))
+
+
+def _table(rows: Mapping[int, Row]) -> dict[str, Any]:
     steps = sorted(rows)
-    values = np.array([rows[s] for s in steps], np.float64).reshape(len(steps), 2)
+    values = np.array([rows[s] for s in steps], np.float64).reshape(len(steps), 3)
     return {"step": np.array(steps, np.int64), "values": values}
 
 
-def _untable(saved: Mapping[str, Any]) -> dict[int, tuple[float, float]]:
+def _untable(saved: Mapping[str, Any]) -> dict[int, Row]:
     pairs = zip(saved["step"].tolist(), saved["values"].tolist(), strict=True)
-    return {s: (float(v[0]), float(v[1])) for s, v in pairs}
+    return {s: (float(v[0]), float(v[1]), float(v[2])) for s, v in pairs}
