@@ -55,7 +55,9 @@ class LiveEngine(Protocol):
     """What the server needs of ``floatscope_diagnostics.engine.Engine``."""
 
     def feed(self, batch: Batch, rank: int = ..., segment: int | None = ...) -> None: ...
-    def feed_baseline(self, step: Int64, loss: Float64, data_id: Float64 | None = ...) -> None: ...
+    def feed_baseline(
+        self, step: Int64, loss: Float64, data_id: Float64 | None = ..., lr: Float64 | None = ...
+    ) -> None: ...
     def update_run(self, run: RunInfo) -> None: ...
     def finish(self, status: str | None = ..., reason: str | None = ...) -> None: ...
     def verdict(self, *, live: bool = ...) -> Verdict: ...
@@ -253,9 +255,13 @@ class Diagnosis:
         batch = blocks.read(c, baseline, key.rank, key.seq, stats=(), tensor_names=())
         loss, present = batch.scalar("loss")
         ids, has_ids = batch.scalar("data_id")
-        data_id = np.where(has_ids, ids, np.nan)[present] if has_ids.any() else None
+        rates, has_rates = batch.scalar("lr")
+        data_id, lr = (
+            np.where(has, values, np.nan)[present] if has.any() else None
+            for values, has in ((ids, has_ids), (rates, has_rates))
+        )
         if present.any():
-            live.engine.feed_baseline(batch.step[present], loss[present], data_id)
+            live.engine.feed_baseline(batch.step[present], loss[present], data_id, lr)
 
 
 def describe(error: Exception) -> str:

@@ -163,7 +163,9 @@ class ScriptedEngine:
         self._script(int(batch.step[-1]) if len(batch) else None)
         self._fed.extend(batch.step.tolist())
 
-    def feed_baseline(self, step: Int64, loss: Float64, data_id: Float64 | None = None) -> None:
+    def feed_baseline(
+        self, step: Int64, loss: Float64, data_id: Float64 | None = None, lr: Float64 | None = None
+    ) -> None:
         pass
 
     def update_run(self, run: RunInfo) -> None:

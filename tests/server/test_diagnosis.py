@@ -178,7 +178,9 @@ class Paired(ScriptedEngine):
         loss, present = batch.scalar("loss")
         self.own.update(zip(batch.step[present].tolist(), loss[present].tolist(), strict=True))
 
-    def feed_baseline(self, step: Int64, loss: Float64, data_id: Float64 | None = None) -> None:
+    def feed_baseline(
+        self, step: Int64, loss: Float64, data_id: Float64 | None = None, lr: Float64 | None = None
+    ) -> None:
         self.other.update(zip(step.tolist(), loss.tolist(), strict=True))
 
     def verdict(self, *, live: bool = False) -> Any:
