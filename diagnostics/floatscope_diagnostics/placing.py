@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 from floatscope_diagnostics.episodes import Symptom
 from floatscope_diagnostics.rule import Evidence, RunFacts, Symptoms
 
 HELD_OUT_SHARE = 0.35  # of the training loss's step; less is the model following new data
 FOLLOWS_SHARE = 0.25  # of the held-out step: going on upwards, the model is following other data
+SAME_RISE_LOG2 = 0.5  # one element alone raises the rms by half of log2 of the element count less
+_BLOCK = re.compile(r".*?\d+(?=\.|/|$)")
 LATER_ROWS = 4  # behind the last clipped step; a sum over high losses takes as long to forget one spike
 ABRUPT_SHARE = 0.6  # of a step, gained from one row to the next; what grows gains it bit by bit
 SAME_ROWS = 4  # a change that crosses the network does so inside one step; levels find it in the same row
@@ -76,3 +80,18 @@ def bad_values(s: Symptom) -> Evidence:
     """
     count = s.extra.get("count", s.value)
     return Evidence("nan_count + inf_count", s.onset, count if count > 0 else None, "0", s.tensor)
+
+
+def whole_tensor(jump: Symptom, symptoms: Symptoms) -> bool:
+    """Whether a weight's rms rose as its largest element did: all of it is larger, not one element."""
+    return any(
+        set(w.tensors) & set(jump.first) and abs(w.value - jump.value) < SAME_RISE_LOG2
+        for w in symptoms.near("weight_step", jump.onset, before=1, after=1)
+    )
+
+
+def first_block(layer: str, run: RunFacts) -> bool:
+    """Whether a layer belongs to the first numbered block of the network, or lies in front of it."""
+    blocks = [m[0] for t in run.forward_order if (m := _BLOCK.match(t)) is not None]
+    mine = _BLOCK.match(layer)
+    return not blocks or mine is None or mine[0] == blocks[0]

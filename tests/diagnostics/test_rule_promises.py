@@ -145,3 +145,31 @@ def test_every_page_has_every_heading() -> None:
     for file, text in pages().items():
         if file.startswith("FS"):
             assert [h for h in HEADINGS if f"## {h}" not in text] == [], file
+
+
+def test_the_search_for_a_loss_scale_is_called_normal_and_raises_no_alarm() -> None:
+    verdict = next(v for name, _, v in judged() if name.endswith("the search at the start is normal"))
+    assert verdict["status"] in ("healthy", "watch")
+    notes = [f for f in verdict["findings"] if f["severity"] == "info"]
+    assert any("normal" in f["summary"] for f in notes), notes
+
+
+def test_overflow_below_a_loss_scale_of_one_is_called_what_it_is() -> None:
+    verdict = next(v for name, _, v in judged() if name.endswith("the scale halves at every step"))
+    assert "NaN or Inf in the backward, not the range" in alarms(verdict)[0]["summary"]
+
+
+def test_a_rate_that_stays_too_high_is_not_over() -> None:
+    verdict = next(v for name, _, v in judged() if name == "lr_divergence: rate x20")
+    assert alarms(verdict)[0]["resolved_step"] is None
+
+
+def test_a_count_of_bad_values_is_that_of_the_tensor_named() -> None:
+    for name, case, verdict in judged():
+        for f in alarms(verdict):
+            for e in f["evidence"]:
+                if e["signal"] != "nan_count + inf_count" or e["tensor"] is None or e["value"] is None:
+                    continue
+                row = next(r for r in case.rows if r["step"] == e["step"])
+                stats = row["tensors"][e["tensor"]]
+                assert e["value"] == stats.get("nan_count", 0.0) + stats.get("inf_count", 0.0), name

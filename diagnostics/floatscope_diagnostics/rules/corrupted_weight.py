@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from floatscope_diagnostics.placing import whole_tensor
 from floatscope_diagnostics.rule import (
     Alternative,
     Evidence,
@@ -54,9 +55,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
         weights = tuple(t for t in s.first if t.endswith("/weight"))
         if not weights or len(weights) > MAX_WEIGHTS or s.value < LEAP_LOG2:
             continue
-        if any(
-            set(w.tensors) & set(weights) for w in symptoms.near("weight_step", s.onset, before=1, after=1)
-        ):
+        if whole_tensor(s, symptoms):
             continue  # the whole weight, not one element: see stale scale saturation
         if any(m.onset < s.onset for name in MOVERS for m in symptoms.near(name, s.onset, before=2)):
             continue

@@ -24,6 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from floatscope_diagnostics.precision import fitting
 from floatscope_diagnostics.rule import (
     Evidence,
     Finding,
@@ -37,7 +38,7 @@ from floatscope_diagnostics.rule import (
 )
 
 LOG_VOCAB_TOLERANCE = 0.002  # nats; logs print four digits
-REMEDY = Remedy(
+FP8 = Remedy(
     "Check the output layer: loaded weights, embedding tie, logit scale or mask. Go back to the "
     "last clean step.",
     {
@@ -45,6 +46,15 @@ REMEDY = Remedy(
         "torchao": "exclude the head in module_filter_fn",
         "megatron": "check --untie-embeddings-and-output-weights against the checkpoint",
         "deepspeed": "check that the head's weights were gathered and loaded",
+    },
+)
+PLAIN = Remedy(
+    FP8.text,
+    {
+        "transformer_engine": "no setting: nothing is cast to FP8 in this run",
+        "torchao": "no setting: nothing is cast to FP8 in this run",
+        "megatron": FP8.settings["megatron"],
+        "deepspeed": FP8.settings["deepspeed"],
     },
 )
 
@@ -72,7 +82,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
                 Evidence("loss", s.onset, loss, "changes from step to step"),
                 *(Evidence("grad_norm", g.onset, 0.0, "above 0") for g in no_grad[:1]),
             ],
-            remedy=REMEDY,
+            remedy=fitting(run, FP8, PLAIN),
             decisive_test="Print the largest and smallest logit of one batch: they are equal.",
         )
 

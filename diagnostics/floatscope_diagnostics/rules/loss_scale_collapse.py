@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from floatscope_diagnostics.episodes import Symptom
 from floatscope_diagnostics.rule import (
     Evidence,
     Finding,
@@ -60,11 +61,12 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             s,
             cause="loss_scale_collapse",
             symptom="loss_scale_collapse",
-            severity="critical" if s.extra.get("scale", 1.0) < 1.0 else "warning",
+            severity="critical" if _below_one(s) else "warning",
             confidence=0.5 if first else 0.88,
             summary=f"The loss scale has halved {s.peak:.0f} times without recovering since step "
             f"{s.onset:,}, now "
-            f"{s.extra.get('scale', 0.0):.3g}.",
+            f"{s.extra.get('scale', 0.0):.3g}"
+            + (". Below 1 it is NaN or Inf in the backward, not the range." if _below_one(s) else "."),
             evidence=[Evidence("loss_scale halvings without growth", s.peak_step, s.peak, "below 5")],
             remedy=REMEDY,
             decisive_test="Run 50 steps in BF16 from before the first halving: if gradients "
@@ -86,6 +88,10 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             remedy=Remedy("Nothing to do."),
             decisive_test="The scale stops falling and grows again after some thousand steps.",
         )
+
+
+def _below_one(s: Symptom) -> bool:
+    return s.extra.get("scale", 1.0) < 1.0
 
 
 RULE = Rule("FS424", "loss_scale_collapse", ("loss_scale_collapse",), (Need("loss_scale"),), check)

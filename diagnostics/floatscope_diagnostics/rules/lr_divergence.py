@@ -25,6 +25,7 @@ Source
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from floatscope_diagnostics.episodes import Symptom
 from floatscope_diagnostics.precision import fitting, runs_fp8
@@ -42,6 +43,7 @@ from floatscope_diagnostics.rule import (
 
 AFTER_STEPS = 12
 LOSS = ("loss_shift", "loss_jump", "weights_jump", "loss_nonfinite")
+STILL_HIGH = 2.0  # times the rate before the jump: the cause goes on
 CLIMB_ROWS = 6
 ABRUPT_SHARE = 0.5  # of the loss above its level, gained in one step
 STEP_ROWS = 8  # a fast average over six rows notices a step within them
@@ -92,14 +94,17 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
         if not effects:
             continue
         proof = min(max(e.detected or e.onset, s.onset) for e in effects)
-        yield about(
+        end = max([s.last, *(e.last for e in effects)])
+        high = window.last_scalars.get("lr", 0.0) > STILL_HIGH * (s.expected or 0.0)
+        lasting = high or any(e.open for e in effects)
+        found = about(
             s,
             cause="lr_divergence",
             symptom="divergence",
             severity="critical",
             confidence=0.95 if any(e.signal in LOSS for e in effects) else 0.8,
             detected=proof,
-            lasting=any(e.open for e in effects),
+            lasting=lasting,
             summary=f"The learning rate jumped {s.extra.get('factor', 0):.3g} times at step "
             f"{s.onset:,} and training diverges.",
             evidence=[
@@ -114,6 +119,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             if runs_fp8(run)
             else "Run the same steps at the old rate: the loss goes on falling.",
         )
+        yield found if lasting else replace(found, last=end, resolved=end + 1)
     if not jumps:
         yield from _climbs(symptoms, run)
 

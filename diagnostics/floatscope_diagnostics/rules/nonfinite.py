@@ -88,6 +88,8 @@ def _gradient_norm(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
     for s in symptoms.of("grad_norm_nonfinite"):
         if s.rows < LASTING_ROWS or "loss_scale" in run.scalars:
             continue
+        if symptoms.near("loss_nonfinite", s.onset, before=1, after=LASTING_ROWS):
+            continue  # the loss is not finite either: the first value of all is named
         yield Finding(
             cause="undetermined",
             symptom="nonfinite",

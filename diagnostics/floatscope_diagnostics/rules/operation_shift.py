@@ -37,6 +37,7 @@ from floatscope_diagnostics.episodes import Symptom
 from floatscope_diagnostics.placing import (
     abrupt,
     effect_outlasts,
+    first_block,
     first_step_forward,
     held_out_step,
     producer_of,
@@ -76,7 +77,7 @@ FAR_LEAP_LOG2 = (
     6.5  # no tensor of a healthy operation becomes a hundred times larger from one step to the next
 )
 FEW_LAYERS = 2
-IN_FRONT, INNER_LEAP_LOG2 = 4, 1.0  # layers in front that stay; other data changes the first ones as well
+INNER_LEAP_LOG2 = 1.0  # behind a first block that stays: other data changes the first block as well
 INSIDE = ("rms_step", "gradients_step", "zeros_appear")
 LEARNABLE_NATS = 1.5  # 90 % random labels cost 4 nats at once, and 3 nats of held-out loss ten steps later
 FP8 = Remedy(
@@ -235,8 +236,11 @@ def _leaps(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
             if set(g.tensors) & set(s.first)
         ]
         where = first_step_forward(s.onset, symptoms, run, rank=s.rank)
-        if where is None or grown:
-            continue
+        corrupted = [
+            j for j in symptoms.near("amax_jump", s.onset, before=1) if (j.tensor or "").endswith("/weight")
+        ]
+        if where is None or grown or corrupted:
+            continue  # a weight that changed is not the operation
         sure = s.value >= FAR_LEAP_LOG2 or effect_outlasts(s, symptoms) or limit < LEAP_LOG2
         yield about(
             s,
@@ -257,11 +261,10 @@ def _leaps(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
 
 
 def _inside_only(s: Symptom, symptoms: Symptoms, run: RunFacts) -> bool:
-    """Whether the loss stepped in the same row, and so many layers in front of the tensor did not change."""
-    layers = list(dict.fromkeys(t.rpartition("/")[0] for t in run.forward_order))
+    """Whether the loss stepped in the same row, and the first block of the network did not change."""
     layer = (s.tensor or "").rpartition("/")[0]
     jumps = [j for n in ("loss_jump", "loss_shift") for j in symptoms.near(n, s.onset, before=3, after=2)]
-    return layer in layers and layers.index(layer) >= IN_FRONT and bool(jumps)
+    return bool(jumps) and not first_block(layer, run)
 
 
 def _zeros(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:

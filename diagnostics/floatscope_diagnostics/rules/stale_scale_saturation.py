@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from floatscope_diagnostics.episodes import Symptom
-from floatscope_diagnostics.placing import bad_values, effect_outlasts
+from floatscope_diagnostics.placing import bad_values, effect_outlasts, whole_tensor
 from floatscope_diagnostics.rule import (
     Evidence,
     Finding,
@@ -79,7 +79,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             continue
         if jumps and effect_outlasts(clip, symptoms):
             continue  # the scale has followed and the harm goes on: see operation fault
-        whole = any(shared(clip, w) for w in symptoms.near("weight_step", clip.onset, before=1, after=1))
+        whole = any(whole_tensor(j, symptoms) for j in jumps)
         if (
             all(t.endswith("/weight") for t in clip.first)
             and not whole
