@@ -22,6 +22,8 @@ Bool = NDArray[np.bool_]
 
 ROLE_CODES = {"input": 0, "weight": 1, "output": 2, "grad_output": 3, "grad_input": 4, "grad_weight": 5}
 UNSCALED_RECIPES = frozenset({"fp16_amp", "bf16", "fp32"})
+_ACTIVATIONS = (ROLE_CODES["input"], ROLE_CODES["output"])
+_GRADIENTS = (ROLE_CODES["grad_output"], ROLE_CODES["grad_input"])
 # Scale rule a tensor's recipe declares; OPEN: not declared, or one the shadow scale has no formula for.
 OPEN, DELAYED_MAX, DELAYED_RECENT, CURRENT = 0, 1, 2, 3
 CURRENT_RECIPES = frozenset({"fp8_current_scaling", "ao_tensorwise"})
@@ -37,7 +39,8 @@ class Columns:
     ROLE_CODES (-1 other), ``scaled`` the format carries a scale, ``rule`` one of OPEN.., ``history`` amax
     history length in passes, ``margin_log2``, ``position`` in the causal order of one step (forward
     ascending,
-    then backward descending), ``place`` the same without gaps and with ties broken by name, ``backward``.
+    then backward descending), ``place`` the same without gaps and with ties broken by name, ``backward``,
+    ``activation`` an input or output, ``gradient`` the gradient of one.
     """
 
     def __init__(self, run: RunInfo) -> None:
@@ -107,6 +110,8 @@ class Columns:
                 self.block[i] = FORMATS[fmt].block_size is not None or "block" in recipe_name
             self._rule(i, recipe_name, recipe)
         self.backward: Bool = self.role >= ROLE_CODES["grad_output"]
+        self.activation: Bool = np.isin(self.role, _ACTIVATIONS)
+        self.gradient: Bool = np.isin(self.role, _GRADIENTS)
         last = int(self.call_order.max()) if size else 0
         forward = self.call_order * 3 + np.where(self.role >= 0, self.role % 3, 2)
         back = _BACKWARD + (last - self.call_order) * 3 + np.where(self.role >= 0, self.role % 3, 2)

@@ -10,6 +10,7 @@ from floatscope_diagnostics.columns import Columns
 from floatscope_diagnostics.detectors.level import Level
 from floatscope_diagnostics.detectors.level_steps import LevelSteps
 from floatscope_diagnostics.detectors.nonfinite import detect_nonfinite
+from floatscope_diagnostics.detectors.phases import Phases
 from floatscope_diagnostics.detectors.ranks import RankBoard
 from floatscope_diagnostics.detectors.row import JudgedRow, ScalarRow, StatRow
 from floatscope_diagnostics.detectors.run_changes import RunChanges
@@ -52,6 +53,7 @@ class RankStream:
         self.changes = TensorChanges()
         self.run_changes = RunChanges()
         self.trends = Trends()
+        self.phases = Phases()
         self.run_trends = RunTrends()
         self.weight_gradients = WeightGradients()
         self.level_steps = LevelSteps()
@@ -95,6 +97,7 @@ class RankStream:
         """Another recipe from here on: what the scales should be must be learned anew."""
         self.scales.seam()
         self.changes.seam()
+        self.trends.restart()
 
     def symptoms(self) -> list[Symptom]:
         return [
@@ -117,6 +120,7 @@ class RankStream:
         self.changes.seam()
         self.run_changes.seam()
         self.trends.restart()
+        self.phases.seam()
         self.run_trends.seam()
         self.weight_gradients.seam()
         self.level_steps.seam()
@@ -154,6 +158,11 @@ class RankStream:
         broken = detect_nonfinite(row)
         wrong = self.scales.step(row, broken=broken)
         warming = self.run_changes.warming_up(self.first_step)
+        warming |= self.phases.rising(row)
+        if self.phases.other_source(scalars):
+            self._judge_rows()
+            self.changes.new_phase()
+            self.trends.restart()
         self._waiting.append(JudgedRow(row, broken, wrong, warming))
         self.weight_gradients.step(row, excluded=broken | wrong, warming=warming)
         self.level_steps.step(row, excluded=broken, warming=warming)
@@ -189,6 +198,7 @@ class RankStream:
             "changes": self.changes.state(),
             "run_changes": self.run_changes.state(),
             "trends": self.trends.state(),
+            "phases": self.phases.state(),
             "run_trends": self.run_trends.state(),
             "weight_gradients": self.weight_gradients.state(),
             "level_steps": self.level_steps.state(),
@@ -218,6 +228,7 @@ class RankStream:
         out.changes = TensorChanges.load(state["changes"])
         out.run_changes = RunChanges.load(state["run_changes"])
         out.trends = Trends.load(state["trends"])
+        out.phases = Phases.load(state["phases"])
         out.run_trends = RunTrends.load(state["run_trends"])
         out.weight_gradients = WeightGradients.load(state["weight_gradients"])
         out.level_steps = LevelSteps.load(state["level_steps"])

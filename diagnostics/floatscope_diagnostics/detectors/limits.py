@@ -17,7 +17,7 @@ With ``rate`` peaks over ``threshold`` a tensor-step and the tail ``P(excess > y
 ** (-1 / shape)``, the limit is ``threshold + scale / shape * ((p / rate) ** -shape - 1)``: it grows with S
 and never shrinks. Peaks of one tensor that are less than DECLUSTER_ROWS apart are one peak, so the rate is
 one of episodes. Percentages are fitted as ``ln(q / (1 - q))``: on this scale the tails are light, and no
-limit can pass 100 %.
+limit can pass 100 %. No limit is below BEYOND_LARGEST times the largest healthy value.
 
 **Between a floor and a ceiling.** Below ``Sign.floor`` an effect is harmless however rare. Above
 ``Sign.ceiling`` real faults would go unseen; a sign whose tail asks for more stays at its ceiling and is
@@ -54,6 +54,7 @@ DECLUSTER_ROWS = 8
 CLASSES = ("forward", "weight", "backward")
 KINDS = ("delayed_max", "delayed_recent", "stateless", "unscaled")
 ANY = "any"
+BEYOND_LARGEST = 1.1  # a fitted end point is no excuse for a limit that healthy runs have passed
 TAILS_VERSION = 1
 TAILS_FILE = "healthy_tails.json"
 MIN_LOGIT_SHARE = 5e-5  # half of what one element of a small tensor is; below it a share counts as this
@@ -110,13 +111,14 @@ class Tail:
     """Generalised Pareto tail of one sign in one class.
 
     threshold, scale, shape: on the sign's own scale, or on the logit scale for percentages.  rate: peaks over
-    the threshold a tensor-step.
+    the threshold a tensor-step.  largest: the largest healthy value seen, in the sign's unit.
     """
 
     threshold: float
     scale: float
     shape: float
     rate: float
+    largest: float = -math.inf
 
     def beyond(self, p: float) -> float:
         """The value that is passed at a tensor-step with probability ``p``, on the fitted scale.
@@ -149,6 +151,7 @@ class Tails:
         value = tail.beyond(1.0 / (ARL_STEPS * SIGNS_PER_FAMILY * count))
         if what.percent:
             value = 100.0 / (1.0 + math.exp(-value))
+        value = max(value, BEYOND_LARGEST * tail.largest)
         return min(max(value, what.floor[place]), what.ceiling[place])
 
 
@@ -230,7 +233,7 @@ def parse_tails(text: str) -> Tails:
 
 def _tail(name: str, entry: object) -> Tail:
     numbers = {}
-    for key in ("threshold", "scale", "shape", "rate"):
+    for key in ("threshold", "scale", "shape", "rate", "largest"):
         value = entry.get(key) if isinstance(entry, dict) else None
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             raise TailsError(f"{TAILS_FILE}: {name!r} needs a finite number {key!r}, got {value!r}")

@@ -93,6 +93,11 @@ class TensorChanges:
         self.spiked[:] = FAR_BACK
         self.idle[:] = False
 
+    def new_phase(self) -> None:
+        """Levels are learned afresh, unless something is wrong: then they are what was right before."""
+        if not self.levels.rows.any() and not self.idle.any():
+            self.seam()
+
     def rows_in_order(self, judged: Sequence[JudgedRow]) -> None:
         """Judges rows of one segment, in order, that all know the same columns."""
         at = 0
@@ -115,8 +120,7 @@ class TensorChanges:
             return 0
         if first.index - int(self.spiked.max(initial=FAR_BACK)) <= SPIKE_ROWS:
             return 0
-        before = [levels.last_step, *(j.row.step for j in judged[:-1])]
-        if any(levels.hole(a, j.row.step) for a, j in zip(before, judged, strict=True)):
+        if levels.any_hole([j.row.step for j in judged]) or levels.any_lr_step(j.row.scalars for j in judged):
             return 0
         x = np.stack([_values(j.row) for j in judged])
         use = ~np.isnan(x)
@@ -127,7 +131,7 @@ class TensorChanges:
         held = excluded | np.stack([j.frozen for j in judged])
         if held.any():
             use &= ~held[:, None]
-        track, rate = levels.tracker, levels.lr_level
+        track, rates = levels.tracker, (levels.lr_level, levels.last_rate)
         center, spread = np.empty_like(x), np.empty_like(x)
         count = np.empty(x.shape, np.int32)
         away, shift = np.empty_like(x), np.zeros(len(judged))
@@ -141,7 +145,7 @@ class TensorChanges:
         quiet = int(np.argmax(speaks)) if speaks.any() else len(judged)
         if quiet < len(judged):
             track.center, track.spread, track.count = center[quiet], spread[quiet], count[quiet]
-            levels.lr_level = rate
+            levels.lr_level, levels.last_rate = rates
             for j in judged[:quiet]:
                 levels.learn_lr(j.row.scalars)
         for k, j in enumerate(judged[:quiet]):
@@ -191,6 +195,7 @@ class TensorChanges:
         missing = np.isnan(x)
         there: Bool = np.logical_or.reduce(~missing, axis=0)
         levels.forget_stale(row.step, there)
+        levels.follow_lr_step(row.scalars)
         away = x - levels.tracker.center
         limits, count = self._limits_of(row.columns), levels.tracker.count
         off = may_alarm(x, away, levels.tracker.deviation(), count, row.columns, limits) & ~excluded
@@ -203,7 +208,7 @@ class TensorChanges:
         self._emit_precision(row, away, alarm, limits)
         self._emit_updates(row, away)
         hold = (alarm & (levels.rows <= RELEASE_ROWS)) | excluded | judged.frozen
-        for k in (UNDERFLOW, SQNR, UNCHANGED):
+        for k in (UNDERFLOW, OVERFLOW, SQNR, UNCHANGED):
             hold[k] |= alarm[k]
         levels.tracker.take(away, ~(missing | hold))
         levels.learn_lr(row.scalars)

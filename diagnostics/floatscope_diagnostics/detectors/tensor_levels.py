@@ -8,13 +8,13 @@ back after RETURN_ROWS, and every tensor after a hole in the log, is learned afr
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from floatscope_diagnostics.frame import SIGNAL_COUNT
+from floatscope_diagnostics.frame import SIGNAL_COUNT, UPDATE
 from floatscope_diagnostics.tracker import Tracker
 
 Float64 = NDArray[np.float64]
@@ -26,6 +26,7 @@ ABSENT_ROWS = 16  # a tensor logged in turns with others is back by then; what i
 RETURN_ROWS = 64  # after this its level says nothing: two memories of the level
 HOLE_STEPS, HOLE_STRIDES = 256, 16  # more steps without statistics than both, and no level says anything
 LR_MEMORY_ROWS = 32.0  # of the levels, so that both follow a schedule alike
+LR_STEP_LOG2 = 0.5  # in one row: no warm-up or decay, but a step of the schedule
 
 
 class TensorLevels:
@@ -38,7 +39,8 @@ class TensorLevels:
         self.absent = np.zeros(size, np.int32)  # rows in a row without any signal of the tensor
         self.last_step: int | None = None
         self.stride = 0  # fewest steps from one row to the next
-        self.lr_level: float | None = None
+        self.lr_level: float | None = None  # log2
+        self.last_rate: float | None = None  # log2
 
     def resize(self, size: int) -> None:
         have = self.rows.shape[1]
@@ -57,7 +59,7 @@ class TensorLevels:
         self.rows[:] = 0
         self.since[:] = -1
         self.absent[:] = 0
-        self.lr_level = None
+        self.lr_level = self.last_rate = None
         self.last_step = None
 
     def count(self, alarm: Bool, missing: Bool, step: int) -> None:
@@ -66,11 +68,16 @@ class TensorLevels:
         kept = np.where(missing, self.rows, 0)
         self.rows = np.where(alarm, self.rows + 1, kept).astype(np.int32)
 
-    def hole(self, before: int | None, step: int) -> bool:
-        """Whether so many steps went by without statistics that no level says anything any more."""
-        if before is None or self.stride == 0:
-            return False
-        return step - before > max(HOLE_STEPS, HOLE_STRIDES * self.stride)
+    def any_hole(self, steps: Sequence[int]) -> bool:
+        """Whether a hole lies before any of these rows, which come next."""
+        before, stride = self.last_step, self.stride
+        for step in steps:
+            if before is not None:
+                if _is_hole(step - before, stride):
+                    return True
+                stride = _shorter(stride, step - before)
+            before = step
+        return False
 
     def nobody_returns(self, there: Bool) -> bool:
         """Whether no tensor that was away for long comes back in these rows (n, S)."""
@@ -84,15 +91,14 @@ class TensorLevels:
     def note_row(self, step: int, there: Bool) -> None:
         """there: (S,) tensors with any signal in this row."""
         if self.last_step is not None:
-            gap = step - self.last_step
-            self.stride = gap if self.stride == 0 else min(self.stride, gap)
+            self.stride = _shorter(self.stride, step - self.last_step)
         self.last_step = step
         self.absent += 1
         np.copyto(self.absent, 0, where=there)
 
     def forget_stale(self, step: int, there: Bool) -> None:
         """Before a row is judged: what was remembered for too long about its tensors is dropped."""
-        hole = self.hole(self.last_step, step)
+        hole = self.last_step is not None and _is_hole(step - self.last_step, self.stride)
         over = there & (self.absent >= ABSENT_ROWS)
         if not hole and not over.any():
             return
@@ -100,22 +106,42 @@ class TensorLevels:
         self.rows[:, over | stale] = 0
         self.tracker.restart(stale)
         if hole:
-            self.lr_level = None
+            self.lr_level = self.last_rate = None
 
     def lr_shift(self, scalars: Mapping[str, float]) -> float:
         """How far the learning rate is above its level, in octaves; 0 when it is not logged."""
-        lr = scalars.get("lr")
-        if lr is None or not math.isfinite(lr) or lr <= 0 or self.lr_level is None:
-            return 0.0
-        return math.log2(lr) - self.lr_level
+        rate = _log2_rate(scalars)
+        return 0.0 if rate is None or self.lr_level is None else rate - self.lr_level
 
     def learn_lr(self, scalars: Mapping[str, float]) -> None:
-        lr = scalars.get("lr")
-        if lr is None or not math.isfinite(lr) or lr <= 0:
+        rate = _log2_rate(scalars)
+        if rate is None:
             return
-        level = math.log2(lr)
         before = self.lr_level
-        self.lr_level = level if before is None else before + (level - before) / LR_MEMORY_ROWS
+        self.lr_level = rate if before is None else before + (rate - before) / LR_MEMORY_ROWS
+        self.last_rate = rate
+
+    def any_lr_step(self, rows: Iterable[Mapping[str, float]]) -> bool:
+        """Whether the learning rate steps in any of these rows, which come next."""
+        before = self.last_rate
+        for scalars in rows:
+            rate = _log2_rate(scalars)
+            if rate is None:
+                continue
+            if before is not None and abs(rate - before) > LR_STEP_LOG2:
+                return True
+            before = rate
+        return False
+
+    def follow_lr_step(self, scalars: Mapping[str, float]) -> None:
+        """Before a row is judged: updates step with a rate that steps, so their levels go along at once."""
+        rate = _log2_rate(scalars)
+        if rate is None or self.last_rate is None or self.lr_level is None:
+            return
+        step = rate - self.last_rate
+        if abs(step) > LR_STEP_LOG2:
+            self.lr_level += step
+            self.tracker.center[UPDATE] += np.where(self.tracker.count[UPDATE] > 0, step, 0.0)
 
     def state(self) -> dict[str, Any]:
         return {"tracker": self.tracker.state(), **{name: getattr(self, name) for name in _PLAIN}}
@@ -129,4 +155,18 @@ class TensorLevels:
         return out
 
 
-_PLAIN = ("rows", "since", "absent", "last_step", "stride", "lr_level")
+def _log2_rate(scalars: Mapping[str, float]) -> float | None:
+    rate = scalars.get("lr")
+    return math.log2(rate) if rate is not None and math.isfinite(rate) and rate > 0 else None
+
+
+def _is_hole(gap: int, stride: int) -> bool:
+    """Whether so many steps went by without statistics that no level says anything any more."""
+    return stride > 0 and gap > max(HOLE_STEPS, HOLE_STRIDES * stride)
+
+
+def _shorter(stride: int, gap: int) -> int:
+    return gap if stride == 0 else min(stride, gap)
+
+
+_PLAIN = ("rows", "since", "absent", "last_step", "stride", "lr_level", "last_rate")
