@@ -11,6 +11,7 @@ HELD_OUT_SHARE = 0.35  # of the training loss's step; less is the model followin
 FOLLOWS_SHARE = 0.25  # of the held-out step: going on upwards, the model is following other data
 SAME_RISE_LOG2 = 0.5  # one element alone raises the rms by half of log2 of the element count less
 _BLOCK = re.compile(r".*?\d+(?=\.|/|$)")
+LEARNABLE_NATS = 1.5  # 90 % random labels cost 4 nats at once, and 3 nats of held-out loss ten steps later
 LATER_ROWS = 4  # behind the last clipped step; a sum over high losses takes as long to forget one spike
 ABRUPT_SHARE = 0.6  # of a step, gained from one row to the next; what grows gains it bit by bit
 SAME_ROWS = 4  # a change that crosses the network does so inside one step; levels find it in the same row
@@ -48,8 +49,11 @@ def held_out_step(onset: int, size: float, symptoms: Symptoms) -> Symptom | None
     """A step of the held-out loss together with the training loss's, of ``size`` nats.
 
     Other data moves it too, since the model follows, but less at first and more with every evaluation; a
-    model that computes something else is worse at once and learns to live with it.
+    model that computes something else is worse at once and learns to live with it. After a step of more than
+    LEARNABLE_NATS the model may have followed its data by the next evaluation: then it tells nothing.
     """
+    if size > LEARNABLE_NATS:
+        return None
     for h in symptoms.near("eval_jump", onset, before=2, after=16):
         if h.value > HELD_OUT_SHARE * size and h.extra.get("next", 0.0) <= FOLLOWS_SHARE * h.value:
             return h

@@ -83,7 +83,8 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             continue
         if any(m.onset <= s.onset <= m.last + 64 for m in symptoms.of(*MOVERS)):
             continue
-        if s.extra.get("warming") or any(set(n.tensors) & set(forward) for n in symptoms.of("near_limit")):
+        limited = {t for n in symptoms.of("near_limit") for t in n.tensors if not t.endswith("/weight")}
+        if s.extra.get("warming") or limited & set(forward):
             continue  # warm-up, or FP16 on its way to the limit: activation overflow
         if attention_weights(s):
             continue  # see attention logit growth

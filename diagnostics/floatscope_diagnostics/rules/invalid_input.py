@@ -293,6 +293,6 @@ RULE = Rule(
     "FS101",
     "invalid_input",
     ("invalid_input",),
-    (Need("nan_count", ("input", "output")), Need("label_tokens")),
+    (Need("nan_count", ("input", "output")), Need("label_tokens"), Need("amax", ("input", "output"))),
     check,
 )

@@ -78,8 +78,6 @@ FAR_LEAP_LOG2 = (
 )
 FEW_LAYERS = 2
 INNER_LEAP_LOG2 = 1.0  # behind a first block that stays: other data changes the first block as well
-INSIDE = ("rms_step", "gradients_step", "zeros_appear")
-LEARNABLE_NATS = 1.5  # 90 % random labels cost 4 nats at once, and 3 nats of held-out loss ten steps later
 FP8 = Remedy(
     "Run this operation in BF16 or on another backend, restore the last "
     "clean checkpoint and block the one written since.",
@@ -120,9 +118,6 @@ def _shifts(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
         held_out = held_out_step(s.onset, s.value, symptoms)
         if held_out is None or any(symptoms.near(name, s.onset, before=24, after=8) for name in MOVERS):
             continue
-        inside = [g for n in INSIDE for g in symptoms.near(n, s.onset, before=2, after=8) if abrupt(g)]
-        if s.value > LEARNABLE_NATS and not inside:
-            continue  # so far away a model may have followed its data by the next evaluation
         jumps = symptoms.near("loss_jump", s.onset, before=2, after=16)
         where = first_step_forward(s.onset, symptoms, run, rank=s.rank)
         fell = any(
@@ -158,7 +153,7 @@ def _breaks(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
         if any(symptoms.near(name, s.onset, before=4, after=2) for name in MOVERS):
             continue
         where = first_step_forward(s.onset, symptoms, run, rank=s.rank)
-        held_out = None if s.value > LEARNABLE_NATS else held_out_step(s.onset, s.value, symptoms)
+        held_out = held_out_step(s.onset, s.value, symptoms)
         yield about(
             s,
             cause="op_kernel_fault",

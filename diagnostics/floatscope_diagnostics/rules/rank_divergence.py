@@ -99,7 +99,7 @@ RULE = Rule(
     "FS501",
     "rank_divergence",
     ("rank_divergence",),
-    (Need("amax", ("weight",)), Need("param_norm")),
+    (Need("amax", ("weight",)), Need("update_ratio", ("weight",)), Need("param_norm")),
     check,
     needs_ranks=True,
 )

@@ -154,6 +154,7 @@ RULE = Rule(
     (
         Need("overflow_pct", ("input", "weight", "grad_output")),
         Need("scale", ("input", "weight", "grad_output")),
+        Need("amax", ("input", "weight", "grad_output")),
     ),
     check,
 )
