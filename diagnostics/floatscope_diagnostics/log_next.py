@@ -13,13 +13,14 @@ from floatscope_diagnostics.not_checked import Gap, LogGaps
 from floatscope_diagnostics.rule import Finding, Rule, Wish
 
 STEPS = 50  # long enough for a level and its change, see the rules' own warm-up
+SURE = 0.9  # nothing more is needed to decide an answer as sure as this
 MOST = 4  # wishes of one finding
 _NUMBER = re.compile(r"\d+")
 
 
 def wishes(finding: Finding, rules: Sequence[Rule], gaps: LogGaps) -> tuple[Wish, ...]:
-    """Signals that would decide the finding, those of its own rule first; none for a note."""
-    if finding.severity == "info":
+    """Signals that would decide the finding, those of its own rule first; none for a note or a sure one."""
+    if finding.severity == "info" or finding.confidence >= SURE:
         return ()
     causes = [a.cause for a in finding.alternatives[:2]]
     own = [rule for rule in rules if rule.code == finding.rule]
@@ -34,13 +35,13 @@ def wishes(finding: Finding, rules: Sequence[Rule], gaps: LogGaps) -> tuple[Wish
 
 
 def _wish(gap: Gap, rule: Rule, finding: Finding) -> Wish:
-    causes = " or ".join(cause.replace("_", " ") for cause in rule.causes)
+    causes = " or ".join(cause.replace("_", " ") for cause in rule.causes if cause != "undetermined")
     return Wish(
         signal=gap.need.signal,
         tensors=f"{span(finding.tensors)}/{'|'.join(gap.roles)}" if gap.roles else None,
         every=1,
         steps=STEPS,
-        why=f"{gap.why}; {rule.code} needs it for {causes}",
+        why=f"{gap.why}; {rule.code} needs it {f'for {causes}' if causes else 'to see where it begins'}",
     )
 
 

@@ -175,9 +175,17 @@ def _blocks(curve: Curve) -> str:
 
 
 def _not_checked(entries: Sequence[Any]) -> Iterator[str]:
-    for k, entry in enumerate(entries):
-        lead = "Not checked  " if k == 0 else " " * 13
-        yield from _wrapped(lead, f"{entry['rule']} needs {', '.join(entry['needs'])}: {entry['why']}")
+    """By reason the signals that are missing, each with the rules that need it."""
+    reasons: dict[str, dict[str, list[str]]] = {}
+    for entry in entries:
+        for need in entry["needs"]:
+            rules = reasons.setdefault(entry["why"], {}).setdefault(need, [])
+            if entry["rule"] not in rules:
+                rules.append(entry["rule"])
+    lead = "Not checked  "
+    for why, needs in reasons.items():
+        yield from _wrapped(lead, f"{why}: " + "; ".join(f"{n} ({', '.join(r)})" for n, r in needs.items()))
+        lead = " " * len(lead)
     if entries:
         yield ""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from floatscope.protocol.json_rows import batch_from_rows
 from floatscope.protocol.runinfo import RunInfo
-from floatscope_diagnostics.calibration import AS_STATED
+from floatscope_diagnostics.calibration import AS_STATED, BASIS
 from floatscope_diagnostics.engine import Engine
 from floatscope_diagnostics.log_next import span
 from floatscope_diagnostics.logged import MAX_RUNS, Coverage, LoggedSteps
@@ -23,8 +24,11 @@ RUN = Run(steps=60, seed=21)
 INFO, ROWS = RUN.info(), RUN.rows()
 
 
+UNSURE = replace(AS_STATED, basis=BASIS, intercept=-0.6)  # no answer is sure
+
+
 def verdict(rows: Sequence[Mapping[str, Any]], info: Mapping[str, Any] = INFO) -> dict[str, Any]:
-    engine = Engine(RunInfo.from_json(dict(info)), calibration=AS_STATED)
+    engine = Engine(RunInfo.from_json(dict(info)), calibration=UNSURE)
     for rank in sorted({r.get("rank", 0) for r in rows}):
         engine.feed(batch_from_rows([r for r in rows if r.get("rank", 0) == rank], strict=False), rank=rank)
     return engine.verdict().to_json()
