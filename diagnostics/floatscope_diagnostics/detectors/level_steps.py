@@ -79,13 +79,12 @@ class LevelSteps:
         if warming:
             self.seam()  # everything moves: the levels are learned afterwards
             return
-        x = row.frame.signals[row.d][RMS : RMS + 1].copy()
+        x = np.stack([row.frame.signals[row.d][RMS], row.stat("zero_pct")])
         scale = row.scalars.get("loss_scale", 1.0)
         if 0 < scale < np.inf:
             x[0, columns.backward] -= np.log2(scale)
         skipped = skipped_by_scaler(row.scalars)
         x[0, excluded | (columns.backward & skipped)] = np.nan
-        x = np.concatenate([x, row.stat("zero_pct")[None, :]])
         all_away = x - self.tracker.center
         away, deviation = all_away[0].copy(), self.tracker.deviation()
         known = self.tracker.count >= READY_ROWS
@@ -100,7 +99,10 @@ class LevelSteps:
             self._flushed(row)
         frozen = (off & (np.abs(self.rows) <= RELEASE_ROWS)) | (held & columns.backward)
         zeros = (self.zero_rows > 0) & (self.zero_rows <= RELEASE_ROWS)
-        self.tracker.update(x, frozen=np.stack([frozen, zeros]))
+        use = ~np.isnan(all_away)
+        use[0] &= ~frozen
+        use[1] &= ~zeros
+        self.tracker.take(all_away, use)
 
     def _resize(self, size: int) -> None:
         more = size - len(self.rows)
@@ -160,6 +162,8 @@ class LevelSteps:
         values = np.where(row.columns.backward, row.stat("underflow_pct"), np.nan)
         self.flushed = np.concatenate([self.flushed[1:], values[None, :]])
         self.flushed_steps = [*self.flushed_steps[1:], row.step]
+        if not (values > UNDERFLOW_STEP_PCT).any():  # then none of them can have risen so far
+            return
         with np.errstate(invalid="ignore"):
             before, after = self.flushed[:PERSIST_ROWS].max(axis=0), self.flushed[PERSIST_ROWS:].min(axis=0)
             mask = (after - before > UNDERFLOW_STEP_PCT) & (after - before > UNDERFLOW_SHARE * after)
