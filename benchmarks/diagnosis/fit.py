@@ -5,8 +5,8 @@ on healthy steps. Forms are compared by cross-validation in which all runs of a 
 those whose Brier score is within a standard error of the best, the one with the least calibration error wins.
 
 The rules were tuned on the same runs, so they are right there more often than elsewhere. Against that every
-rule and cause gets a right and a wrong answer on top (Laplace's rule of succession): never wrong in 4 runs makes
-5 in 6, in 40 runs 41 in 42.
+rule and cause gets a right and a wrong answer on top (Laplace's rule of succession): never wrong in 4 runs
+makes 5 in 6, in 40 runs 41 in 42.
 """
 
 from __future__ import annotations

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from floatscope_diagnostics.columns import ROLE_CODES, Columns
 from floatscope_diagnostics.logged import Coverage
@@ -41,6 +43,11 @@ class LogGaps:
 
     coverages: Mapping[int, Coverage]
     columns: Columns
+
+    @cached_property
+    def _cast(self) -> NDArray[np.bool_]:
+        """bool (S,), the tensors that are cast to a narrow format, or whose format is not known."""
+        return np.array([fmt not in UNCAST_FORMATS for fmt in self.columns.fmt], bool)
 
     def of(self, need: Need) -> Iterator[Gap]:
         """What is missing of a need, on how many tensors and ranks, and what is there too seldom."""
@@ -79,7 +86,7 @@ class LogGaps:
             return
         asked = np.isin(columns.role, [ROLE_CODES[role] for role in present])
         if need.signal in CAST_STATS:
-            asked &= np.array([fmt not in UNCAST_FORMATS for fmt in columns.fmt], bool)
+            asked &= self._cast
         total, missing = int(asked.sum()), int((asked & ~have).sum())
         if missing:
             yield Gap(need, tuple(present), f"missing on {missing:,} of {total:,} tensors")
