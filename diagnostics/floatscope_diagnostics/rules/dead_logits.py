@@ -37,6 +37,7 @@ from floatscope_diagnostics.rule import (
     about,
 )
 
+LEAP_LOG2 = 3.0  # no update moves a weight's largest element that far
 LOG_VOCAB_TOLERANCE = 0.002  # nats; logs print four digits
 FP8 = Remedy(
     "Check the output layer: loaded weights, embedding tie, logit scale or mask. Go back to the "
@@ -69,6 +70,9 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             continue
         if not at_log_v and not no_grad:
             continue
+        leapt = [j for j in symptoms.near("amax_jump", s.onset, before=2, after=1) if j.value > LEAP_LOG2]
+        if any(t.endswith("/weight") for j in leapt for t in j.first):
+            continue  # a weight that went first took the logits with it, see corrupted weight
         yield about(
             s,
             cause="dead_logits",

@@ -131,12 +131,16 @@ def _climbs(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
         if "lr" not in run.scalars or _stepped(symptoms, s):
             continue
         lead = _grown(symptoms, s)
+        grads = [
+            g for n in ("grad_norm_shift", "grad_norm_jump") for g in symptoms.near(n, s.onset, after=128)
+        ]
+        with_gradients = bool(lead or grads)
         yield about(
             s,
             cause="lr_divergence",
             symptom="divergence",
             severity="critical",
-            confidence=0.72,
+            confidence=0.8 if with_gradients else 0.68,
             tensors=lead,
             onset_last=s.detected,
             order="backward" if lead else None,
