@@ -24,6 +24,8 @@ from floatscope_diagnostics.episodes import EpisodeLog, Symptom
 from floatscope_diagnostics.frame import Frame, frame_of, scalar_rows
 from floatscope_diagnostics.logged import Coverage, LoggedSteps
 
+MAX_FRAME_VALUES = 1 << 20  # rows times tensors laid out at a time: 75 MB of signals
+
 
 class RankStream:
     """Detectors of one rank. logged, measured: its steps, and those with tensor statistics.
@@ -65,6 +67,11 @@ class RankStream:
             self.holes = [*self.holes, [int(batch.lost[0]), int(batch.lost[1])]][-64:]
             return
         if len(batch) == 0:
+            return
+        rows = max(1, MAX_FRAME_VALUES // max(1, len(batch.tensor_names)))
+        if len(batch) > rows:  # in parts, so that memory is bounded for any number of tensors
+            for start in range(0, len(batch), rows):
+                self.feed(batch.rows(start, min(start + rows, len(batch))), segment=segment)
             return
         asked = segment if segment is not None else batch.segment
         if asked is not None and asked > self.segment:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from floatscope_diagnostics import stream
 from floatscope_diagnostics.detectors.common_shift import MIN_TENSORS, common_rise
 from floatscope_diagnostics.detectors.tensor_levels import ABSENT_ROWS, RETURN_ROWS
 from floatscope_diagnostics.episodes import Symptom
@@ -134,10 +135,10 @@ def test_a_tensor_logged_in_every_other_row_lasts_as_well() -> None:
     both = (*names, "other/input")
     stats = {"underflow_pct": np.hstack([lost, lost * np.nan]), "amax": np.hstack([lost * np.nan, other])}
     stats["underflow_pct"][:, 0] = np.where(np.isnan(lost[:, 0]), np.nan, lost[:, 0])
-    stream = stream_of(both)
+    judge = stream_of(both)
     quiet = np.tile([[0.1], [np.nan]], (20, 1))
-    symptoms(stream, batch_of(both, {"underflow_pct": np.hstack([quiet, quiet * np.nan])}, steps=range(40)))
-    got = symptoms(stream, batch_of(both, stats, steps=range(40, 80)))
+    symptoms(judge, batch_of(both, {"underflow_pct": np.hstack([quiet, quiet * np.nan])}, steps=range(40)))
+    got = symptoms(judge, batch_of(both, stats, steps=range(40, 80)))
     (low,) = [s for s in got if s.signal == "underflow"]
     assert low.onset == 60
     assert low.detected == 64
@@ -211,3 +212,11 @@ def test_symptoms_do_not_depend_on_how_rows_arrive(data: st.DataObject, chunk: i
     batch = batch_of(names, stats, steps=np.cumsum(gaps).tolist())
     whole, parts = stream_of(names), stream_of(names)
     assert repr(symptoms(whole, batch)) == repr(symptoms(parts, batch, chunk=chunk))
+
+
+def test_a_batch_of_very_many_tensors_is_judged_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = amaxes()
+    x[AT, 0] += 5.0
+    whole = found(x)
+    monkeypatch.setattr(stream, "MAX_FRAME_VALUES", 3 * len(NAMES))
+    assert repr(found(x)) == repr(whole)
