@@ -44,6 +44,7 @@ CLIPPED_AT = 1.0  # the usual largest norm: where the logged one is the clipped 
 ROOT_TOLERANCE = (
     1e-5  # of the square to a whole number: 1.41421356 and 1.7320508 were seen, norms of 2 and 3 ones
 )
+PRINTED = 1e4  # norms with at most four decimals say nothing by repeating
 USUAL_LOSS = 0.05  # losses that live near 0 (reinforcement learning, memorised data) may reach it
 FP8 = Remedy(
     "Take out nan_to_num and silent skips, then find the operation in front of this tensor that "
@@ -132,6 +133,8 @@ def _repeats(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
         )
         if abs(g.value - CLIPPED_AT) < ROOT_TOLERANCE and not lost:
             continue  # a norm logged behind the clipping
+        if not lost and abs(g.value * PRINTED - round(g.value * PRINTED)) < ROOT_TOLERANCE:
+            continue  # few printed digits repeat by chance
         yield about(
             g,
             cause="masked_nonfinite",
