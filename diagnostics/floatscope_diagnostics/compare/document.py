@@ -66,6 +66,14 @@ def document(c: Comparison) -> dict[str, Any]:
             },
             "nonfinite": _nonfinite(c.nonfinite),
             "both_nonfinite_from": c.both_nonfinite,
+            "loud_steps": None
+            if c.loud is None
+            else {
+                "first_step": c.loud.first_step,
+                "steps": c.loud.steps,
+                "largest_step": c.loud.largest_step,
+                "largest": c.loud.largest,
+            },
             "shape": _shape(c.shape),
             "tensors": _tensors(c.tensors),
             "needed": {
@@ -171,6 +179,7 @@ def _parted(p: Parted) -> dict[str, Any]:
         "baseline": None if math.isnan(p.base) else p.base,
         "deviation": p.deviation,
         "limit": p.limit,
+        "jumped": p.jumped,
         "unit": UNITS.get(p.stat),
         "order": p.order,
     }

@@ -30,6 +30,9 @@ MIN_LAST_PAIRS = 8
 LAST_PAIRS = 32  # at least, where there are as many
 EARLY_SHARE = 0.1  # a gap that opens within the first tenth was there from the start
 POWER = 0.8  # chance to see a difference of the margin, for the steps that a decision needs
+LOUD_TIMES = 20.0  # times the typical difference; tails of healthy pairs reach 12
+LOUD_FLOOR_NATS = 0.02
+LOUD_SHARE = 0.1  # more such steps are no exception
 LR_DIGITS = 0.01  # relative; loggers print three digits
 TOO_CLOSE = 0.1  # of the margin: a mean so near to it is not decided by waiting
 
@@ -86,6 +89,16 @@ class Needed:
 
 
 @dataclass(frozen=True)
+class LoudSteps:
+    """Single steps whose difference is out of all proportion: the first, the largest, and how many."""
+
+    first_step: int
+    largest_step: int
+    largest: float
+    steps: int
+
+
+@dataclass(frozen=True)
 class LrDiffers:
     """The first of ``steps`` common steps with different learning rates, and these."""
 
@@ -116,6 +129,7 @@ class Comparison:
     beyond_margin: Parting | None
     since: int | None
     lr_differs: LrDiffers | None
+    loud: LoudSteps | None
     nonfinite: NonFinite | None
     both_nonfinite: int | None
     shape: Shape | None
@@ -167,6 +181,7 @@ def compare(run: Side, base: Side, settings: Settings) -> Comparison:
         beyond_margin=beyond[0] if beyond else None,
         since=since,
         lr_differs=_lr_differs(run, base),
+        loud=_loud(step, gap, settings),
         nonfinite=nonfinite,
         both_nonfinite=both_bad,
         shape=shape,
@@ -203,6 +218,19 @@ def _since(
     return int(step[last_stretch(gap, last.band.mean)])
 
 
+def _loud(step: NDArray[np.int64], gap: Float64, settings: Settings) -> LoudSteps | None:
+    """Steps far outside the differences of the others, which a mean does not show."""
+    if len(gap) < MIN_LAST_PAIRS:
+        return None
+    away = np.abs(gap / 2.0 - np.median(gap / 2.0)) * 2.0
+    limit = max(LOUD_TIMES * 1.4826 * float(np.median(away)), settings.margin, LOUD_FLOOR_NATS)
+    loud = np.flatnonzero(away > limit)
+    if not len(loud) or len(loud) > LOUD_SHARE * len(gap):
+        return None
+    top = int(loud[np.argmax(away[loud])])
+    return LoudSteps(int(step[loud[0]]), int(step[top]), float(gap[top]), len(loud))
+
+
 def _lr_differs(run: Side, base: Side) -> LrDiffers | None:
     """Common steps on which the learning rates differ by more than rounding."""
     step, a, b = np.intersect1d(run.step, base.step, assume_unique=True, return_indices=True)
@@ -236,6 +264,8 @@ def _nonfinite(pairs: Pairs) -> tuple[NonFinite | None, int | None]:
 def _judged(step: NDArray[np.int64], whole: Window, last: Window, opened: int | None, shape: Shape) -> Window:
     """The last part, or all pairs where the difference has been the same from the start: they tell more."""
     early = step[0] + EARLY_SHARE * (step[-1] - step[0])
+    if not last.band.low <= whole.band.mean <= last.band.high:
+        return last
     if opened is None or (opened <= early and shape.kind in ("constant", "cannot_tell_yet")):
         return whole
     return last
@@ -258,14 +288,14 @@ def _needed(judged: Window | None, decision: Decision, settings: Settings, *, st
     noise = judged.band.noise
     for_margin = None
     if settings.margin > 0.0:
-        pairs = ((z + normal_quantile(POWER)) * noise.long_run_sd / settings.margin) ** 2
-        for_margin = max(math.ceil(pairs), 2) if pairs < 1e15 else None
+        root = (z + normal_quantile(POWER)) * noise.long_run_sd / settings.margin
+        for_margin = max(math.ceil(root * root), 2) if root < 3e7 else None
     if decision != "undecided":
         return Needed(for_margin, 0)
     room = abs(settings.margin - abs(judged.band.mean))
     if room <= TOO_CLOSE * settings.margin or noise.n < 3 or not math.isfinite(noise.long_run_sd):
         return Needed(for_margin, None)
-    pairs = (z * noise.long_run_sd / room) ** 2
-    if not pairs < 1e15:
+    root = z * noise.long_run_sd / room
+    if not root < 3e7:
         return Needed(for_margin, None)
-    return Needed(for_margin, max(math.ceil(pairs) - judged.pairs, 1) * stride)
+    return Needed(for_margin, max(math.ceil(root * root) - judged.pairs, 1) * stride)

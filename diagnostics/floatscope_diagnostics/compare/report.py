@@ -36,6 +36,11 @@ def report(c: Comparison, style: Style) -> str:
     lines += list(_differences(c))
     lines += list(_curve(c))
     lines += _entry("Separation", _separation(c))
+    if c.loud is not None:
+        count = "one step stands" if c.loud.steps == 1 else f"{c.loud.steps:,} steps stand"
+        lines += _entry(
+            "Loud steps", f"{count} out: {signed(c.loud.largest)} nats at step {c.loud.largest_step:,}"
+        )
     lines += _entry("Shape", _shape(c))
     lines += list(_tensors(c.tensors))
     lines += _entry("To decide", _needed(c))
@@ -210,7 +215,8 @@ def _how(p: Parted) -> str:
     if p.stat == NONFINITE or p.deviation is None or p.limit is None:
         return "NaN or Inf in one run only"
     unit = UNITS[p.stat]
-    return f"{p.stat} {p.run:.3g} against {p.base:.3g} ({p.deviation:+.2g} {unit}, healthy below {p.limit:g})"
+    word = "a jump; healthy ones" if p.jumped else "healthy"
+    return f"{p.stat} {p.run:.3g} against {p.base:.3g} ({p.deviation:+.2g} {unit}, {word} below {p.limit:g})"
 
 
 def _needed(c: Comparison) -> str:

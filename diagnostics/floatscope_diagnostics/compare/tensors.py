@@ -2,8 +2,8 @@
 
 Two healthy runs from one seed drift apart, as every difference in rounding is amplified; their tensors then
 differ too, by so much and no more. LIMITS is beyond what any tensor of any healthy pair did for three rows in
-a row. A tensor has parted when it is beyond its limit for PERSIST_ROWS rows, SUDDEN_TIMES beyond it for one,
-or not finite while the other run's is.
+a row. A tensor has parted when it is beyond its limit for PERSIST_ROWS rows, or SUDDEN_TIMES beyond it for
+one, or leaves the deviation it had by JUMP_LIMITS, or is not finite while the other run's is.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from floatscope.protocol.names import split_tensor
@@ -46,10 +47,28 @@ LIMITS: Mapping[str, Mapping[str, float]] = {
 three rows in healthy pairs of 2,000 steps (emulated FP8, BF16 and FP16, same seed), which was amax 1.9 / 0.6
 / 1.5, rms 0.9 / 0.4 / 0.8, grad_norm 1.0, update_ratio 1.0, overflow 0.6 / 0.05 / 1, underflow 0.3 / 0.02 /
 1.3, sqnr 5.2 / 0.7 / 8.3."""
+JUMP_LIMITS: Mapping[str, Mapping[str, float]] = {
+    "amax": {"forward": 1.9, "weight": 0.6, "backward": 2.5},
+    "rms": {"forward": 1.05, "weight": 0.25, "backward": 1.5},
+    "scale": {"forward": 2.5, "weight": 1.0, "backward": 4.0},
+    "grad_norm": {"forward": 1.5, "weight": 1.5, "backward": 1.5},
+    "update_ratio": {"forward": 1.4, "weight": 1.4, "backward": 1.4},
+    "overflow_pct": {"forward": 0.7, "weight": 0.25, "backward": 1.5},
+    "underflow_pct": {"forward": 0.7, "weight": 0.25, "backward": 1.5},
+    "sqnr_db": {"forward": 7.0, "weight": 1.5, "backward": 8.0},
+}
+"""The same for a change of the deviation against its median over the JUMP_ROWS rows before: smaller, since
+two healthy runs part slowly. Largest in 58 healthy pairs: amax 1.35 / 0.37 / 1.7, rms 0.75 / 0.14 / 1.06,
+grad_norm 1.05, update_ratio 0.94, overflow 0.13 / 0.07 / 0.2, underflow 0.12 / 0.02 / 0.44, sqnr 5.0 / 0.7 /
+5.7."""
+JUMP_ROWS = 32
+JUMP_TENSORS = 128  # at a time, so that the windows stay below 100 MiB
 UNPAIRED_TIMES = 2.0
 OF_GRADIENTS = ("grad_norm", "update_ratio")
-SUDDEN_STATS = ("amax", "rms", "scale", "overflow_pct", "underflow_pct")
-SUDDEN_TIMES = 4.0  # times the limit in one row is enough; healthy pairs reached 2.9
+SUDDEN_TIMES: Mapping[str, float] = {
+    "amax": 4.0, "rms": 4.0, "scale": 4.0, "underflow_pct": 4.0, "overflow_pct": 10.0,
+}  # fmt: skip
+"""So many times the limit in a single row is enough; healthy pairs reached 2.9, overflow 5.2."""
 SETTLED_ROWS = 16  # after the first rows, in which delayed scales are not yet right
 SAME_FORMAT_ONLY = ("scale", "overflow_pct", "underflow_pct", "sqnr_db")
 BEYOND_ALL = 64.0  # octaves; stands for 0 against a number
@@ -59,7 +78,8 @@ BEYOND_ALL = 64.0  # octaves; stands for 0 against a number
 class Parted:
     """One tensor that parted.
 
-    deviation: run against baseline in the statistic's unit, None for non-finite.
+    deviation: run against baseline in the statistic's unit, None for non-finite.  limit: of the deviation or,
+    if it jumped, of its change from the rows before.
     """
 
     tensor: str
@@ -70,6 +90,7 @@ class Parted:
     deviation: float | None
     limit: float | None
     order: str
+    jumped: bool = False
 
 
 @dataclass(frozen=True)
@@ -236,10 +257,16 @@ def _parted(tables: _Tables) -> tuple[list[Parted], tuple[str, str, float] | Non
             share = np.abs(apart) / limits
         share[np.isnan(share)] = 0.0
         lasting = _lasting(share, PERSIST_ROWS)
-        if stat in SUDDEN_STATS and tables.paired:
-            sudden = share[: len(lasting)] / SUDDEN_TIMES
+        if stat in SUDDEN_TIMES and tables.paired:
+            sudden = share[: len(lasting)] / SUDDEN_TIMES[stat]
             sudden[:SETTLED_ROWS] = 0.0
             lasting = np.maximum(lasting, sudden)
+        least, jumped = limits, np.zeros(lasting.shape, bool)
+        if tables.paired:
+            least = np.array([JUMP_LIMITS[stat][kind] for kind in tables.kind])
+            jumps = _jumps(apart) / least
+            jumped = (jumps >= 1.0) & (lasting < 1.0)
+            lasting = np.maximum(lasting, jumps)
         top = int(np.argmax(lasting.max(axis=0)))
         reached = float(lasting[:, top].max())
         if nearest is None or reached > nearest[2]:
@@ -257,7 +284,8 @@ def _parted(tables: _Tables) -> tuple[list[Parted], tuple[str, str, float] | Non
                 run=float(run[row, k]),
                 base=float(base[row, k]),
                 deviation=float(apart[row, k]),
-                limit=float(limits[k]),
+                limit=float(least[k] if jumped[row, k] else limits[k]),
+                jumped=bool(jumped[row, k]),
                 order="backward" if tables.backward[k] else "forward",
             )
     return list(found.values()), nearest
@@ -280,6 +308,26 @@ def _nonfinite(tables: _Tables) -> list[tuple[int, int]]:
             late = _lasting(only[:, searching], SEARCH_ROWS) >= 1.0
             hits[: len(late), searching] = late
     return [(k, int(np.argmax(hits[:, k]))) for k in np.flatnonzero(hits.any(axis=0)).tolist()]
+
+
+def _jumps(apart: Float64) -> Float64:
+    """[rows, tensors] -> [rows - PERSIST_ROWS + 1, tensors]: by how much the deviation has left its median
+    over the JUMP_ROWS rows before, to the same side for PERSIST_ROWS rows; 0 where there are not so many rows.
+    """
+    rows, size = apart.shape
+    out = np.zeros((rows - PERSIST_ROWS + 1, size))
+    if rows < JUMP_ROWS + PERSIST_ROWS:
+        return out
+    for first in range(0, size, JUMP_TENSORS):
+        part = apart[:, first : first + JUMP_TENSORS]
+        before = np.median(
+            sliding_window_view(part, JUMP_ROWS, axis=0)[:-1], axis=-1
+        )  # NaN: a gap in the rows
+        away = part[JUMP_ROWS:] - before
+        away[np.isnan(away)] = 0.0
+        up, down = (_lasting(np.maximum(sign * away, 0.0), PERSIST_ROWS) for sign in (1.0, -1.0))
+        out[JUMP_ROWS:, first : first + JUMP_TENSORS] = np.maximum(up, down)
+    return out
 
 
 def _lasting(values: Float64, count: int) -> Float64:

@@ -18,7 +18,7 @@ from tests.diagnostics.compare.logs import pair_of, rows_of, write
 TINY = ["--layers", "2", "--width", "32", "--heads", "2", "--hidden", "64", "--context", "32", "--quiet"]
 TOP = {
     "schema", "run", "baseline", "decision", "summary", "settings", "pairing", "difference", "separation",
-    "separation_beyond_margin", "apart_since_step", "learning_rates_differ", "nonfinite",
+    "separation_beyond_margin", "apart_since_step", "loud_steps", "learning_rates_differ", "nonfinite",
     "both_nonfinite_from", "shape", "tensors", "needed", "method",
 }  # fmt: skip
 

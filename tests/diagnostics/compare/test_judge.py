@@ -104,6 +104,15 @@ def test_one_bad_step_is_no_verdict() -> None:
     assert not found.nonfinite.lasting
 
 
+def test_a_single_loud_step_is_named() -> None:
+    run, base = pair_of(np.zeros(400))
+    run[123]["loss"] += 3.0
+    found = judge(run, base)
+    assert found.loud is not None
+    assert (found.loud.largest_step, found.loud.steps) == (123, 1)
+    assert "one step stands out: +3.0" in report(found, Style())
+
+
 def test_different_data_are_not_paired() -> None:
     run, base = rows_of(curve(400, seed=1).tolist()), rows_of(curve(400, seed=2).tolist())
     found = judge(run, base)
