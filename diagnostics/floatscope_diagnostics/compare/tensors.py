@@ -312,7 +312,7 @@ def _nonfinite(tables: _Tables) -> list[tuple[int, int]]:
 
 def _jumps(apart: Float64) -> Float64:
     """[rows, tensors] -> [rows - PERSIST_ROWS + 1, tensors]: by how much the deviation has left its median
-    over the JUMP_ROWS rows before, to the same side for PERSIST_ROWS rows; 0 where there are not so many rows.
+    over the JUMP_ROWS rows before, to the same side for PERSIST_ROWS rows; 0 where there are too few rows.
     """
     rows, size = apart.shape
     out = np.zeros((rows - PERSIST_ROWS + 1, size))

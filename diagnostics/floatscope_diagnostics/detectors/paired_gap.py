@@ -33,6 +33,7 @@ NOISE_SHARE = 2.0  # healthy pairs that parted by chance: up to 1.7 times the sd
 QUIET_BLOCKS = 8  # without a sign that end a gap
 CONFIDENCE = 0.95
 NOISE_RATE = 1.0 / 16.0  # of the running noise estimates, in blocks
+FRESH_BLOCKS = 8  # after which a gap is measured only every so many blocks
 CARRY_EVERY = 8  # blocks between two looks at what neighbours have in common
 SHAPES = ("none", "constant", "widening", "closing", "cannot_tell_yet")  # as a number in ``extra``
 
@@ -53,6 +54,8 @@ class GapWatch:
         self.scale = 0.0  # typical size of what is bet on
         self.carry = 0.0
         self.before = 0.0
+        self.since = 0  # blocks since the gap opened
+        self.extra: dict[str, float] = {}  # size and shape of the open gap, as last computed
         self.log = EpisodeLog()
 
     def add(self, step: int, gap: float) -> None:
@@ -98,11 +101,13 @@ class GapWatch:
         count = min(self.blocks + 1 - self.bet.beginning(), len(self.ring))
         self.opened = self.ring[-count:]
         self.merged = self.filled = 1
+        self.since = 0
         self.bet = Bet(blocks=self.blocks + 1)  # a later gap is bet on with what is left of the shares
         self._hit(step)
 
     def _follow(self, step: int, mean: float, margin: float) -> None:
         self._append(float(self.block_step), mean)
+        self.since += 1
         newest = [m for _, m in self.ring[-QUIET_BLOCKS:]]
         if math.fsum(newest) / len(newest) > 0.5 * margin:
             self._hit(step)
@@ -122,6 +127,22 @@ class GapWatch:
         self.filled = 1
 
     def _hit(self, step: int) -> None:
+        if self.since < FRESH_BLOCKS or self.since % FRESH_BLOCKS == 0:
+            self._measure()
+        self.log.hit(
+            "paired_gap",
+            step=step,
+            row=self.blocks,
+            segment=0,
+            values=self.extra["mean"],
+            onset=int(self.opened[0][0]),
+            expected=0.0,
+            gap_rows=QUIET_BLOCKS,
+            extra=self.extra,
+        )
+
+    def _measure(self) -> None:
+        """Size and shape of the gap, with their bands; a few milliseconds, so not at every block."""
         means = np.array([m for _, m in self.ring[-min(len(self.ring), RING // 2) :]])
         since = np.array([m for _, m in self.opened])
         means = means[-max(len(since) * self.merged, QUIET_BLOCKS) :]
@@ -144,17 +165,7 @@ class GapWatch:
         ):
             if value is not None:
                 extra[name] = value
-        self.log.hit(
-            "paired_gap",
-            step=step,
-            row=self.blocks,
-            segment=0,
-            values=band.mean,
-            onset=int(self.opened[0][0]),
-            expected=0.0,
-            gap_rows=QUIET_BLOCKS,
-            extra=extra,
-        )
+        self.extra = extra
 
     def state(self) -> dict[str, Any]:
         plain = {name: getattr(self, name) for name in _PLAIN}
@@ -172,4 +183,5 @@ class GapWatch:
 
 _PLAIN = (
     "block", "block_step", "blocks", "ring", "opened", "merged", "filled", "sd", "scale", "carry", "before",
+    "since", "extra",
 )  # fmt: skip

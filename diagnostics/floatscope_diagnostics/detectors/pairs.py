@@ -24,6 +24,7 @@ from floatscope_diagnostics.episodes import Symptom
 
 MAX_WAITING = 1 << 18  # own or baseline steps that wait for their partner: 4 MiB
 MAX_WAITING_UNASKED = 4096  # own steps kept while no baseline is declared: it may still be named
+PRUNE_EVERY = 1024  # own steps
 LR_DIGITS = 0.01  # relative; loggers print three digits
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
@@ -40,6 +41,7 @@ class PairedLoss:
         self.pairs = 0
         self.mismatched = 0  # pairs left out: other data, or another learning rate
         self.last: int | None = None
+        self._behind = 0  # own steps paired since steps of the baseline were last forgotten
         self.gap = GapWatch()
         self.breaks = BreakWatch()
 
@@ -55,8 +57,10 @@ class PairedLoss:
         ids, rates = (absent if column is None else column for column in (data_id, lr))
         for s, *row in zip(step.tolist(), loss.tolist(), ids.tolist(), rates.tolist(), strict=True):
             self.base_last = s if self.base_last is None else max(self.base_last, s)
+            if len(self.base) >= MAX_WAITING and self._behind:
+                self._prune()
             if (self.last is None or s > self.last) and len(self.base) < MAX_WAITING:
-                self.base[s] = (row[0], row[1], row[2])
+                _keep(self.base, s, (row[0], row[1], row[2]))
         self._meet()
 
     def add_own(
@@ -78,16 +82,19 @@ class PairedLoss:
         if len(self.own) >= limit:
             del self.own[next(iter(self.own))]  # the oldest: insertion order is step order
         if self.last is None or step > self.last:
-            self.own[step] = (loss, data_id, lr)
+            _keep(self.own, step, (loss, data_id, lr))
             if self.base:
                 self._meet()
 
     def _meet(self) -> None:
-        if self.base_last is None:
+        """Pairs the own steps that the baseline has passed, and forgets what nothing waits for any more."""
+        base_last = self.base_last
+        if base_last is None or not self.own or next(iter(self.own)) > base_last:
             return
-        for step in sorted(s for s in self.own if s <= self.base_last):
-            own = self.own.pop(step)
-            partner = self.base.get(step)
+        ready = [step for step in self.own if step <= base_last]
+        for step in ready:
+            own = self.own[step]
+            partner = self.base.pop(step, None)
             self.last = step
             if partner is None:
                 continue
@@ -95,9 +102,16 @@ class PairedLoss:
                 self.mismatched += 1
                 continue
             self._pair(step, own[0] - partner[0])
+        self.own = {step: row for step, row in self.own.items() if step > base_last}
+        self._behind += len(ready)
+        if self._behind >= PRUNE_EVERY:
+            self._prune()
+
+    def _prune(self) -> None:
+        """Forgets steps of the baseline that the own run has passed without logging them."""
+        self._behind = 0
         if self.last is not None:
-            for old in [s for s in self.base if s <= self.last]:
-                del self.base[old]
+            self.base = {step: row for step, row in self.base.items() if step > self.last}
 
     def _pair(self, step: int, gap: float) -> None:
         if not math.isfinite(gap):
@@ -114,6 +128,7 @@ class PairedLoss:
         ]
 
     def state(self) -> dict[str, Any]:
+        self._prune()
         return {
             "own": _table(self.own),
             "base": _table(self.base),
@@ -134,6 +149,15 @@ class PairedLoss:
 
 
 _PLAIN = ("base_last", "pairs", "mismatched", "last")
+
+
+def _keep(waiting: dict[int, Row], step: int, row: Row) -> None:
+    """Adds a step, or replaces it; ``waiting`` stays in the order of the steps."""
+    behind = bool(waiting) and step < next(reversed(waiting)) and step not in waiting
+    waiting[step] = row
+    if behind:  # training went back to an older checkpoint
+        for key in sorted(waiting):
+            waiting[key] = waiting.pop(key)
 
 
 def _differ(a: float, b: float, digits: float) -> bool:
