@@ -27,6 +27,9 @@ READY_ROWS = 12  # rows before a level counts as known; the shortest healthy str
 UNCHANGED_RISE_PCT = 8.0  # [0.06]
 IDLE_LOG2 = 1.5  # bits a scale leaves unused beyond its level, beside underflow
 OVER_LOG2 = (1.0, 1.0, 3.0)  # octaves above the format's maximum, by class, beside clipping
+# bits unused right after a spike of amax, by class: the history holds the outlier. A gradient's healthy
+# spikes leave up to 5, and with 31 binades it does not miss 6
+SPARE_LOG2 = (3.0, 3.0, 6.0)
 COMMON = (
     (AMAX, 1.0, "amax_jump", "amax_common"),
     (HEADROOM, 1.0, "headroom_up", "headroom_common"),
@@ -37,18 +40,23 @@ COMMON = (
 
 @dataclass(frozen=True)
 class Limits:
-    """What follows from the columns alone. value[sign], over_log2: (S,).  classes: columns of each class."""
+    """What follows from the columns alone.
+
+    value[sign], over_log2, spare_log2: (S,).  classes: columns of each class.  place: class of each column.
+    """
 
     value: Mapping[str, Float64]
     classes: Sequence[Int64]
     place: Int64
     over_log2: Float64
+    spare_log2: Float64
 
     @classmethod
     def of(cls, columns: Columns) -> Limits:
         place = classes_of(columns)
         members = [np.flatnonzero(place == c) for c in range(len(CLASSES))]
-        return cls(limits_of(columns), members, place, np.array(OVER_LOG2)[place])
+        over, spare = np.array(OVER_LOG2)[place], np.array(SPARE_LOG2)[place]
+        return cls(limits_of(columns), members, place, over, spare)
 
     def __getitem__(self, sign: str) -> Float64:
         return self.value[sign]

@@ -57,7 +57,6 @@ CLIP_BESIDE_SAT_PCT = (
     5.0  # of a gradient, beside its limit of sat; activations and weights have clip_with_sat
 )
 CHRONIC_PCT = 90.0  # of a gradient, at every step since the first: healthy ones lose up to 72 % at times
-SPIKE_HEADROOM_LOG2 = 3.0  # unused right after a spike of amax: the history holds the outlier
 SPIKE_ROWS = 2
 FAR_BACK = -(1 << 40)
 UPDATE_STEP_LOG2 = 1.6  # update_ratio beyond the change of lr, median over weights [0.65; 2.2 in warm-up]
@@ -314,7 +313,7 @@ class TensorChanges:
         self._hit(row, "underflow_always", -1, always, x[UNDERFLOW], gap_rows=4)
         idle = alarm[HEADROOM] & (levels.rows[HEADROOM] >= 2)
         with np.errstate(invalid="ignore"):
-            spare = unused > SPIKE_HEADROOM_LOG2
+            spare = unused > limits.spare_log2
         idle |= spare & (row.index - self.spiked <= SPIKE_ROWS) & ~alarm[AMAX] & (row.index > self.spiked)
         if row.log.is_open("headroom_up", row=row.index):
             idle |= spare & self.idle
