@@ -2,7 +2,8 @@
 
 The rms of a whole tensor wanders far less than its largest element, so that a step of half an octave can be
 told from noise. Gradients move together with the loss (common cause): of them only the median step over all
-is kept, the loss scale taken out, and what a single one does against that median.
+is kept, the loss scale taken out, and what a single one does against that median. Where the rms is not logged
+its place is taken by amax, whose larger scatter makes the limits wider.
 
 Signals: ``rms_step`` (inputs and outputs that stepped; values in octaves), ``gradients_step`` (median octaves
 over all grad_output tensors; ``extra`` has the signed number as ``log2``), ``gradient_apart`` (grad_output of
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 
 from floatscope_diagnostics.columns import ROLE_CODES
 from floatscope_diagnostics.detectors.row import StatRow, skipped_by_scaler
-from floatscope_diagnostics.frame import RMS
+from floatscope_diagnostics.frame import AMAX, RMS
 from floatscope_diagnostics.tracker import Tracker
 
 Float64 = NDArray[np.float64]
@@ -58,6 +59,7 @@ class LevelSteps:
         self.jump = np.zeros(0)
         self.zero_rows: Int32 = np.zeros(0, np.int32)
         self.zero_since = np.zeros(0, np.int64)
+        self.has_rms = np.zeros(0, bool)
         self.flushed = np.full((2 * PERSIST_ROWS, 0), np.nan)  # underflow_pct of the last rows
         self.flushed_steps = [-1] * (2 * PERSIST_ROWS)
         self.grad_rows = 0
@@ -79,7 +81,7 @@ class LevelSteps:
         if warming:
             self.seam()  # everything moves: the levels are learned afterwards
             return
-        x = np.stack([row.frame.signals[row.d][RMS], row.stat("zero_pct")])
+        x = np.stack([self._size(row), row.stat("zero_pct")])
         scale = row.scalars.get("loss_scale", 1.0)
         if 0 < scale < np.inf:
             x[0, columns.backward] -= np.log2(scale)
@@ -104,6 +106,17 @@ class LevelSteps:
         use[1] &= ~zeros
         self.tracker.take(all_away, use)
 
+    def _size(self, row: StatRow) -> Float64:
+        """log2 rms (S,); of a tensor whose rms was never logged, log2 amax."""
+        signals = row.frame.signals[row.d]
+        known = ~np.isnan(signals[RMS])
+        fresh = known & ~self.has_rms
+        if fresh.any():
+            self.tracker.count[0, fresh] = 0  # its level was that of amax
+            self.has_rms |= known
+        size: Float64 = np.where(self.has_rms, signals[RMS], signals[AMAX])
+        return size
+
     def _resize(self, size: int) -> None:
         more = size - len(self.rows)
         if more <= 0:
@@ -114,13 +127,14 @@ class LevelSteps:
         self.since = np.concatenate([self.since, np.full(more, -1, np.int64)])
         self.zero_since = np.concatenate([self.zero_since, np.full(more, -1, np.int64)])
         self.flushed = np.concatenate([self.flushed, np.full((len(self.flushed), more), np.nan)], axis=1)
+        self.has_rms = np.concatenate([self.has_rms, np.zeros(more, bool)])
         self.away = np.concatenate([self.away, np.zeros(more)])
         self.jump = np.concatenate([self.jump, np.zeros(more)])
 
     def _steps(self, row: StatRow, away: Float64, deviation: Float64, ready: Bool) -> Bool:
         role = row.columns.role
         forward, backward = row.columns.activation, row.columns.gradient
-        weight = role == ROLE_CODES["weight"]
+        weight = (role == ROLE_CODES["weight"]) & self.has_rms  # amax is a single element
         size = np.where(backward, APART_LOG2, STEP_LOG2)
         with np.errstate(invalid="ignore"):
             limit = np.maximum(size, np.where(backward, APART_SIGMA, STEP_SIGMA) * deviation)
@@ -218,6 +232,7 @@ class LevelSteps:
             "jump": self.jump,
             "zero_rows": self.zero_rows,
             "zero_since": self.zero_since,
+            "has_rms": self.has_rms,
             "flushed": self.flushed,
             "flushed_steps": self.flushed_steps,
             "grad_rows": self.grad_rows,
@@ -228,7 +243,17 @@ class LevelSteps:
     def load(cls, state: Mapping[str, Any]) -> LevelSteps:
         out = cls()
         out.tracker.load(state["tracker"])
-        for name in ("rows", "since", "away", "jump", "zero_rows", "zero_since", "flushed", "flushed_steps"):
+        for name in (
+            "rows",
+            "since",
+            "away",
+            "jump",
+            "zero_rows",
+            "zero_since",
+            "has_rms",
+            "flushed",
+            "flushed_steps",
+        ):
             setattr(out, name, state[name])
         out.grad_rows, out.grad_since = int(state["grad_rows"]), int(state["grad_since"])
         return out

@@ -331,6 +331,8 @@ def _located(where: str | None, run: RunFacts) -> tuple[str, ...]:
     """The place found; else, since no input changed, the layer that only the head reads."""
     if where is not None:
         return (where,)
+    if ("input", "rms") not in run.stats:
+        return ()  # largest elements scatter too much to say that no input changed
     layers = list(dict.fromkeys(t.rpartition("/")[0] for t in run.forward_order))
     inner = [layer for layer in layers if layer != "head" and not layer.endswith(("lm_head", "output_layer"))]
     return (f"{inner[-1]}/output",) if inner else ()
