@@ -8,7 +8,8 @@ from typing import Any
 from floatscope_diagnostics.compare.judge import Comparison, NonFinite, Parting, Window
 from floatscope_diagnostics.compare.shape import Shape
 from floatscope_diagnostics.compare.side import Side
-from floatscope_diagnostics.compare.tensors import PERSIST_ROWS, UNITS, Parted, TensorParting
+from floatscope_diagnostics.compare.tensor_limits import PERSIST_ROWS, UNITS
+from floatscope_diagnostics.compare.tensors import Parted, TensorParting
 from floatscope_diagnostics.compare.words import sentence
 from floatscope_diagnostics.verdict import plain_object
 

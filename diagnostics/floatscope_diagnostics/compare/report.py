@@ -9,8 +9,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from floatscope_diagnostics.compare.judge import Comparison, Window
-from floatscope_diagnostics.compare.tensor_log import NONFINITE
-from floatscope_diagnostics.compare.tensors import UNITS, Parted, TensorParting
+from floatscope_diagnostics.compare.tensor_limits import UNITS
+from floatscope_diagnostics.compare.tensor_log import NONFINITE_GRAD
+from floatscope_diagnostics.compare.tensors import Parted, TensorParting
 from floatscope_diagnostics.compare.words import nats, sentence, signed
 from floatscope_diagnostics.report_text import WIDTH, Style, plain
 
@@ -212,8 +213,9 @@ def _tensors(t: TensorParting) -> Iterator[str]:
 
 
 def _how(p: Parted) -> str:
-    if p.stat == NONFINITE or p.deviation is None or p.limit is None:
-        return "NaN or Inf in one run only"
+    if p.deviation is None or p.limit is None:
+        what = "its gradient holds " if p.stat == NONFINITE_GRAD else ""
+        return f"{what}NaN or Inf in one run only"
     unit = UNITS[p.stat]
     word = "a jump; healthy ones" if p.jumped else "healthy"
     return f"{p.stat} {p.run:.3g} against {p.base:.3g} ({p.deviation:+.2g} {unit}, {word} below {p.limit:g})"

@@ -17,7 +17,8 @@ BUDGET_BYTES = 256 << 20  # a side; beyond it every other row is dropped, in bot
 KEPT = (
     "amax", "rms", "scale", "overflow_pct", "underflow_pct", "sqnr_db", "grad_norm", "update_ratio",
 )  # fmt: skip
-NONFINITE = "nonfinite"  # derived: 1 where NaN or Inf was counted or shows in amax, rms or grad_norm
+NONFINITE = "nonfinite"  # derived: 1 where NaN or Inf was counted or shows in amax or rms
+NONFINITE_GRAD = "nonfinite_grad"  # derived: 1 where the gradient norm of a weight is not finite
 _WRAPPERS = ("module.", "_orig_mod.")  # what DDP and torch.compile put before or into a layer's name
 
 
@@ -82,7 +83,7 @@ def plain_name(name: str) -> str:
 
 
 def _values(batch: Batch) -> Mapping[str, Float32]:
-    """The kept statistics, NaN where missing, with NONFINITE."""
+    """The kept statistics, NaN where missing, with NONFINITE and NONFINITE_GRAD."""
     out: dict[str, Float32] = {}
     bad = np.zeros((len(batch.stat_row), len(batch.tensor_names)), bool)
     seen = np.zeros_like(bad)
@@ -95,9 +96,13 @@ def _values(batch: Batch) -> Mapping[str, Float32]:
             continue
         values, present = batch.stat(stat)
         out[stat] = np.where(present, values, np.float32(np.nan))
-        if stat in ("amax", "rms", "grad_norm"):
+        if stat in ("amax", "rms"):
             bad |= present & ~np.isfinite(values)
             seen |= present
+        if stat == "grad_norm":
+            out[NONFINITE_GRAD] = np.where(
+                present, (~np.isfinite(values)).astype(np.float32), np.float32(np.nan)
+            )
     out[NONFINITE] = np.where(seen, bad.astype(np.float32), np.float32(np.nan))
     return out
 

@@ -9,7 +9,7 @@ one, or leaves the deviation it had by JUMP_LIMITS, or is not finite while the o
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,58 +20,29 @@ from floatscope.protocol.names import split_tensor
 from floatscope.protocol.runinfo import RunInfo
 from floatscope_diagnostics.columns import Columns
 from floatscope_diagnostics.compare.side import Side
-from floatscope_diagnostics.compare.tensor_log import NONFINITE, plain_name
+from floatscope_diagnostics.compare.tensor_limits import (
+    BEYOND_ALL,
+    JUMP_LIMITS,
+    JUMP_ROWS,
+    JUMP_TENSORS,
+    LIMITS,
+    OCTAVES,
+    OF_GRADIENTS,
+    PERSIST_ROWS,
+    SAME_FORMAT_ONLY,
+    SEARCH_ROWS,
+    SETTLED_ROWS,
+    SHOWN,
+    SUDDEN_TIMES,
+    UNITS,
+    UNPAIRED_TIMES,
+)
+from floatscope_diagnostics.compare.tensor_log import NONFINITE, NONFINITE_GRAD, plain_name
 
 Float64 = NDArray[np.float64]
 Bool = NDArray[np.bool_]
 
-PERSIST_ROWS = 3  # rows with statistics in a row
-SEARCH_ROWS = 32  # a loss scale that starts at 2^24 halves for 18 rows
-SHOWN = 8
-OCTAVES, POINTS, DECIBELS = "octaves", "percentage points", "dB"
-UNITS = {
-    "amax": OCTAVES, "rms": OCTAVES, "scale": OCTAVES, "grad_norm": OCTAVES, "update_ratio": OCTAVES,
-    "overflow_pct": POINTS, "underflow_pct": POINTS, "sqnr_db": DECIBELS,
-}  # fmt: skip
-LIMITS: Mapping[str, Mapping[str, float]] = {
-    "amax": {"forward": 3.0, "weight": 1.0, "backward": 3.0},
-    "rms": {"forward": 1.5, "weight": 0.6, "backward": 2.0},
-    "scale": {"forward": 4.0, "weight": 1.5, "backward": 6.0},
-    "grad_norm": {"forward": 2.0, "weight": 2.0, "backward": 2.0},
-    "update_ratio": {"forward": 2.0, "weight": 2.0, "backward": 2.0},
-    "overflow_pct": {"forward": 1.5, "weight": 0.5, "backward": 6.0},
-    "underflow_pct": {"forward": 2.0, "weight": 0.5, "backward": 5.0},
-    "sqnr_db": {"forward": 8.0, "weight": 3.0, "backward": 12.0},
-}
-"""By statistic and class, in the unit of UNITS: about one and a half times the largest deviation that lasted
-three rows in healthy pairs of 2,000 steps (emulated FP8, BF16 and FP16, same seed), which was amax 1.9 / 0.6
-/ 1.5, rms 0.9 / 0.4 / 0.8, grad_norm 1.0, update_ratio 1.0, overflow 0.6 / 0.05 / 1, underflow 0.3 / 0.02 /
-1.3, sqnr 5.2 / 0.7 / 8.3."""
-JUMP_LIMITS: Mapping[str, Mapping[str, float]] = {
-    "amax": {"forward": 1.9, "weight": 0.6, "backward": 2.5},
-    "rms": {"forward": 1.05, "weight": 0.25, "backward": 1.5},
-    "scale": {"forward": 2.5, "weight": 1.0, "backward": 4.0},
-    "grad_norm": {"forward": 1.5, "weight": 1.5, "backward": 1.5},
-    "update_ratio": {"forward": 1.4, "weight": 1.4, "backward": 1.4},
-    "overflow_pct": {"forward": 0.7, "weight": 0.25, "backward": 1.5},
-    "underflow_pct": {"forward": 0.7, "weight": 0.25, "backward": 1.5},
-    "sqnr_db": {"forward": 7.0, "weight": 1.5, "backward": 8.0},
-}
-"""The same for a change of the deviation against its median over the JUMP_ROWS rows before: smaller, since
-two healthy runs part slowly. Largest in 58 healthy pairs: amax 1.35 / 0.37 / 1.7, rms 0.75 / 0.14 / 1.06,
-grad_norm 1.05, update_ratio 0.94, overflow 0.13 / 0.07 / 0.2, underflow 0.12 / 0.02 / 0.44, sqnr 5.0 / 0.7 /
-5.7."""
-JUMP_ROWS = 32
-JUMP_TENSORS = 128  # at a time, so that the windows stay below 100 MiB
-UNPAIRED_TIMES = 2.0
-OF_GRADIENTS = ("grad_norm", "update_ratio")
-SUDDEN_TIMES: Mapping[str, float] = {
-    "amax": 4.0, "rms": 4.0, "scale": 4.0, "underflow_pct": 4.0, "overflow_pct": 10.0,
-}  # fmt: skip
-"""So many times the limit in a single row is enough; healthy pairs reached 2.9, overflow 5.2."""
-SETTLED_ROWS = 16  # after the first rows, in which delayed scales are not yet right
-SAME_FORMAT_ONLY = ("scale", "overflow_pct", "underflow_pct", "sqnr_db")
-BEYOND_ALL = 64.0  # octaves; stands for 0 against a number
+_GRADIENTS, _UPDATES = 1 << 40, 1 << 50  # places behind every activation, behind every gradient
 
 
 @dataclass(frozen=True)
@@ -145,7 +116,7 @@ def compare_tensors(
     columns.add(names)
     tables = _Tables(run, base, steps, names, columns, paired)
     parted, nearest = _parted(tables)
-    order = sorted(parted, key=lambda p: (p.step, int(columns.place[columns.index[p.tensor]])))
+    order = sorted(parted, key=lambda p: (p.step, tables.place(p.tensor, p.stat), p.tensor))
     return TensorParting(
         first=tuple(order[:SHOWN]),
         parted=len(parted),
@@ -179,6 +150,7 @@ class _Tables:
         self.run, self.base = run, base
         self.steps, self.names = steps, names
         self.backward = columns.backward
+        self._columns = columns
         self.paired = paired
         weight = np.array([split_tensor(n)[1] == "weight" for n in names])
         self.kind = np.where(self.backward, "backward", np.where(weight, "weight", "forward"))
@@ -188,7 +160,7 @@ class _Tables:
             [a is not None and a == b for a, b in zip(columns.fmt, other.fmt, strict=True)]
         )
         self.same_recipe = dict(run.run.recipe) == dict(base.run.recipe)
-        in_both = (run.tensors.stats() & base.tensors.stats()) - {NONFINITE}
+        in_both = (run.tensors.stats() & base.tensors.stats()) - {NONFINITE, NONFINITE_GRAD}
         self.stats = [s for s in UNITS if s in in_both and (self.same_format.any() or not self._bound(s))]
         self.stats = [s for s in self.stats if s != "scale" or self.same_recipe]
         if not paired:
@@ -196,6 +168,24 @@ class _Tables:
         self.skipped = self._why_skipped(in_both)
         self.scaled_by = _log2_ratio(_scale_at(run, steps), _scale_at(base, steps))  # of the loss, [rows]
         self.scaler = any(_scaler_moves(side) for side in (run, base))
+
+    def place(self, tensor: str, stat: str) -> int:
+        """Place in the causal order of a step: activations as they run, then gradients backward, that of a
+        weight behind those of its layer, then the updates.
+        """
+        columns = self._columns
+        at = columns.index[tensor]
+        call = int(columns.call_order[at])
+        if stat == "update_ratio":
+            return _UPDATES + call
+        if stat in OF_GRADIENTS:
+            return _GRADIENTS + 4 * (int(columns.call_order.max()) - call) + 3
+        if columns.backward[at]:
+            return _GRADIENTS + 4 * (int(columns.call_order.max()) - call) + int(columns.role[at]) % 3
+        return int(columns.position[at])
+
+    def order(self, tensor: str, stat: str) -> str:
+        return "forward" if self.place(tensor, stat) < _GRADIENTS else "backward"
 
     def pair(self, stat: str) -> tuple[Float64, Float64]:
         return (
@@ -235,7 +225,7 @@ class _Tables:
             out.append(f"{', '.join(bound)}: the runs use different formats")
         elif bound:
             out.append(f"{', '.join(bound)}: the runs use different recipes")
-        one = (self.run.tensors.stats() ^ self.base.tensors.stats()) - {NONFINITE}
+        one = (self.run.tensors.stats() ^ self.base.tensors.stats()) - {NONFINITE, NONFINITE_GRAD}
         if one:
             out.append(f"{', '.join(sorted(one))}: only one run logs them")
         return tuple(out)
@@ -245,12 +235,23 @@ def _parted(tables: _Tables) -> tuple[list[Parted], tuple[str, str, float] | Non
     """Every tensor that parted, at its first step, and the largest share of a limit that was reached."""
     found: dict[str, Parted] = {}
     nearest: tuple[str, str, float] | None = None
-    for tensor, row in _nonfinite(tables):
-        order = "backward" if tables.backward[tensor] else "forward"
-        name = tables.names[tensor]
-        found[name] = Parted(name, tables.steps[row], NONFINITE, 1.0, 0.0, None, None, order)
+
+    def keep(new: Parted) -> None:
+        old = found.get(new.tensor)
+        if old is None or key(new) < key(old):
+            found[new.tensor] = new
+
+    def key(p: Parted) -> tuple[int, int]:
+        return p.step, tables.place(p.tensor, p.stat)
+
+    for stat in (NONFINITE, NONFINITE_GRAD):
+        for tensor, row in _nonfinite(tables, stat):
+            name = tables.names[tensor]
+            order = tables.order(name, stat)
+            run, base = (float(side[row, tensor]) for side in tables.pair(stat))
+            keep(Parted(name, tables.steps[row], stat, run, base, None, None, order))
     for stat in tables.stats:
-        apart, run, base = tables.deviation(stat)
+        apart, own, other = tables.deviation(stat)
         limits = np.array([LIMITS[stat][kind] for kind in tables.kind])
         limits *= 1.0 if tables.paired else UNPAIRED_TIMES
         with np.errstate(invalid="ignore"):
@@ -275,29 +276,29 @@ def _parted(tables: _Tables) -> tuple[list[Parted], tuple[str, str, float] | Non
             row = int(np.argmax(lasting[:, k] >= 1.0))
             name = tables.names[k]
             step = tables.steps[row]
-            if name in found and found[name].step <= step:
-                continue
-            found[name] = Parted(
-                tensor=name,
-                step=step,
-                stat=stat,
-                run=float(run[row, k]),
-                base=float(base[row, k]),
-                deviation=float(apart[row, k]),
-                limit=float(least[k] if jumped[row, k] else limits[k]),
-                jumped=bool(jumped[row, k]),
-                order="backward" if tables.backward[k] else "forward",
+            keep(
+                Parted(
+                    tensor=name,
+                    step=step,
+                    stat=stat,
+                    run=float(own[row, k]),
+                    base=float(other[row, k]),
+                    deviation=float(apart[row, k]),
+                    limit=float(least[k] if jumped[row, k] else limits[k]),
+                    order=tables.order(name, stat),
+                    jumped=bool(jumped[row, k]),
+                )
             )
     return list(found.values()), nearest
 
 
-def _nonfinite(tables: _Tables) -> list[tuple[int, int]]:
+def _nonfinite(tables: _Tables, stat: str) -> list[tuple[int, int]]:
     """(tensor, first row) of tensors that are not finite in one run only.
 
     With a dynamic loss scale a gradient that overflows is how it searches: activations count when they stay
     so for PERSIST_ROWS rows, gradients only after SEARCH_ROWS.
     """
-    run, base = tables.pair(NONFINITE)
+    run, base = tables.pair(stat)
     only = ((run != base) & ~np.isnan(run) & ~np.isnan(base)).astype(np.float64)
     hits = only >= 1.0
     if tables.scaler:
