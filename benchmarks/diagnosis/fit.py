@@ -74,7 +74,9 @@ def write(runs: Sequence[Judged]) -> None:
     """Prints how the forms do on runs judged with the stated confidences; writes the best one."""
     samples = samples_of(runs)
     print(f"{len(samples)} alarms of {len(runs)} runs, {sum(s.right for s in samples)} right")
-    print("   form, cross-validated Brier, ECE")
+    print(
+        "   form, cross-validated Brier, ECE; all but the first are under-confident here on purpose, see fit.py"
+    )
     scored = [(form, cross_validated(samples, form.fit)) for form in FORMS]
     for form, score in scored:
         print(f"   {form.name:<72}{score.brier:.4f}   {score.ece:.4f}")
@@ -90,6 +92,7 @@ def write(runs: Sequence[Judged]) -> None:
         "alarms": len(samples),
         "right": sum(s.right for s in samples),
         "form": chosen.name,
+        "prior": "a right and a wrong answer more for every rule and cause",
         "cv_brier": round(score.brier, 4),
         "cv_ece": round(score.ece, 4),
         "date": datetime.now(tz=timezone.utc).date().isoformat(),
