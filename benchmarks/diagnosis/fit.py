@@ -75,7 +75,7 @@ def write(runs: Sequence[Judged]) -> None:
     samples = samples_of(runs)
     print(f"{len(samples)} alarms of {len(runs)} runs, {sum(s.right for s in samples)} right")
     print(
-        "   form, cross-validated Brier, ECE; all but the first are under-confident here on purpose, see fit.py"
+        "   form, cross-validated Brier, ECE (fitted ones are under-confident here on purpose)"
     )
     scored = [(form, cross_validated(samples, form.fit)) for form in FORMS]
     for form, score in scored:
