@@ -74,9 +74,7 @@ def write(runs: Sequence[Judged]) -> None:
     """Prints how the forms do on runs judged with the stated confidences; writes the best one."""
     samples = samples_of(runs)
     print(f"{len(samples)} alarms of {len(runs)} runs, {sum(s.right for s in samples)} right")
-    print(
-        "   form, cross-validated Brier, ECE (fitted ones are under-confident here on purpose)"
-    )
+    print("   form, cross-validated Brier, ECE (fitted ones are under-confident here on purpose)")
     scored = [(form, cross_validated(samples, form.fit)) for form in FORMS]
     for form, score in scored:
         print(f"   {form.name:<72}{score.brier:.4f}   {score.ece:.4f}")

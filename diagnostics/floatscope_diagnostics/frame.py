@@ -123,7 +123,7 @@ def _finish(
         inf=inf,
         bad_grad=bad_grad,
         bad_update=bad_update,
-        broken=(nan | inf | bad_grad | bad_update).any(axis=1),
+        broken=np.asarray((nan | inf | bad_grad | bad_update).any(axis=1), bool),
         sat=sat,
         signals=signals,
     )
@@ -150,7 +150,7 @@ def bare_frame(step: int, values: Mapping[str, Float32], size: int) -> Frame:
         inf=no,
         bad_grad=no,
         bad_update=no,
-        broken=no.any(axis=1),
+        broken=np.zeros(len(no), bool),
         sat=unknown,
         signals=np.full((1, SIGNAL_COUNT, size), np.nan),
     )
