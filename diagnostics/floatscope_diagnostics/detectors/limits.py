@@ -24,8 +24,10 @@ limit can pass 100 %. No limit is below BEYOND_LARGEST times the largest healthy
 *support*: it pages only beside a sign of another kind on the same tensor, or when it lasts. The sum over
 tensors is then paid by the other sign: with a rate ``a`` of this one and ``b`` of the other a tensor-step,
 coincidences within ``w`` rows by chance are at most ``S * (2 * w + 1) * a * b`` a step. Activations jump by
-the ceiling of 1.8 octaves in 2e-5 of tensor-steps and clip beyond their limit in fewer than 1e-8: with 3,000
-tensors and w = 2 that is one in 300 million steps.
+the ceiling of 1.8 octaves in 3e-5 of tensor-steps and underflow beyond its ceiling for three rows in 2e-8:
+with 3,000 tensors and w = 2 that is one in 110 million steps. A jump and clipping are one event seen twice:
+their product means nothing, and ``clip_with_sat`` is their joint sign. No healthy row passed its floor, but
+489,000 tensor-steps prove no more than a rate below 6e-6, so its ceiling rests on judgement.
 
 A class that the data does not know takes the tail of all recipes of its role, and if there is none, the
 ceiling.
