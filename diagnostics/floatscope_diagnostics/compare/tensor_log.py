@@ -17,7 +17,7 @@ BUDGET_BYTES = 256 << 20  # a side; beyond it every other row is dropped, in bot
 KEPT = (
     "amax", "rms", "scale", "overflow_pct", "underflow_pct", "sqnr_db", "grad_norm", "update_ratio",
 )  # fmt: skip
-NONFINITE = "nonfinite"  # derived: 1 where NaN or Inf was counted or shows in amax or rms
+NONFINITE = "nonfinite"  # derived: 1 where NaN or Inf was counted or shows in amax, rms or scale
 NONFINITE_GRAD = "nonfinite_grad"  # derived: 1 where the gradient norm of a weight is not finite
 _WRAPPERS = ("module.", "_orig_mod.")  # what DDP and torch.compile put before or into a layer's name
 
@@ -96,7 +96,7 @@ def _values(batch: Batch) -> Mapping[str, Float32]:
             continue
         values, present = batch.stat(stat)
         out[stat] = np.where(present, values, np.float32(np.nan))
-        if stat in ("amax", "rms"):
+        if stat in ("amax", "rms", "scale"):
             bad |= present & ~np.isfinite(values)
             seen |= present
         if stat == "grad_norm":
