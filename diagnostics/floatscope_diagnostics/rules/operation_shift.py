@@ -77,6 +77,7 @@ FAR_LEAP_LOG2 = (
     6.5  # no tensor of a healthy operation becomes a hundred times larger from one step to the next
 )
 FEW_LAYERS = 2
+OUTLIER_LOG2 = 2.0  # amax further up than rms: a few elements; a tile moves both alike, measured within 0.9
 INNER_LEAP_LOG2 = 1.0  # behind a first block that stays: other data changes the first block as well
 FP8 = Remedy(
     "Run this operation in BF16 or on another backend, restore the last "
@@ -236,8 +237,13 @@ def _leaps(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
         corrupted = [
             j for j in symptoms.near("amax_jump", s.onset, before=1) if (j.tensor or "").endswith("/weight")
         ]
-        if where is None or grown or corrupted:
-            continue  # a weight that changed is not the operation
+        outliers = [
+            k
+            for k in symptoms.near("amax_jump", s.onset, before=1, after=1)
+            if set(k.first) & set(s.first) and k.value > s.value + OUTLIER_LOG2
+        ]
+        if where is None or grown or corrupted or outliers:
+            continue  # a weight that changed, or a few elements: not a whole tile
         sure = s.value >= FAR_LEAP_LOG2 or effect_outlasts(s, symptoms) or limit < LEAP_LOG2
         yield about(
             s,
