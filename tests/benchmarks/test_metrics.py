@@ -108,7 +108,7 @@ def test_the_tables_print_without_a_fault_and_with_one() -> None:
     assert "healthy runs with an alarm                    1/2" in text
     assert "loss never moves while watched              1" in text
     assert "median distance of the onset (noticed), steps -" in text
-    late = [faulty("a", "a", onset_error=-3), faulty("a", "a", onset_error=0), faulty("a", "a", onset_error=1)]
+    late = [faulty("a", "a", onset_error=error) for error in (-3, 0, 1)]
     assert "median distance of the onset (noticed), steps 1.0" in "\n".join(table("x", late))
     assert "\n".join(table("none", [healthy()]))
 
