@@ -25,11 +25,11 @@ EXAMPLES = """examples:
   python -m benchmarks.diagnosis run            add to the full library until it is done; stop it any time
   python -m benchmarks.diagnosis status         how far it is
   python -m benchmarks.diagnosis evaluate --split tune --mistakes wrong.md
-  python -m benchmarks.diagnosis evaluate       both splits
-  python -m benchmarks.diagnosis fit --jobs 2   calibrate the confidences on the tuning split, write them down
+  python -m benchmarks.diagnosis evaluate       all splits
+  python -m benchmarks.diagnosis fit --jobs 2   calibrate the confidences on the split for it
   python -m benchmarks.diagnosis logs FOLDER    judge labelled logs: FOLDER/EXPECTED.csv names the answers
 """
-SPLITS = ("tune", "report")
+SPLITS = ("tune", "calibrate", "report")
 COMMANDS = ("small", "run", "evaluate", "fit", "status", "logs")
 
 
@@ -129,15 +129,17 @@ def show(runs: Sequence[Judged], *, splits: Sequence[str]) -> None:
     """Prints the tables."""
     for split in splits:
         part = [r for r in runs if r.split == split]
+        if not part:
+            continue
         known = [r for r in part if not r.held_back]
-        title = {"tune": "tuning split", "report": "report split, severities also in the tuning split"}[split]
+        title = "tuning split" if split == "tune" else f"{split} split, severities also in the tuning split"
         lines = [*table(title, known), *confusion_table(known), *by_group(known, of="recipe")]
         lines += [*by_group(known, of="flavour"), *calibration_table(known)]
         held = [r for r in part if r.held_back]
         if held:
-            lines += [*table("report split, severities held back", held), *confusion_table(held)]
+            lines += [*table(f"{split} split, severities held back", held), *confusion_table(held)]
             lines += calibration_table(held)
-            lines += table("report split, all", part)
+            lines += table(f"{split} split, all", part)
         print("\n".join(lines) + "\n", flush=True)
 
 

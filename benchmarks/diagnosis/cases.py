@@ -67,7 +67,7 @@ class Case:
     that count as right; ``healthy`` in it means that silence does.
     layers, tensors: right answers, with ``{layer}``, ``{block}`` and ``{next}`` (the layer that reads this
     one's output); empty where the fault is everywhere or nowhere.  parts: layers it can be put into.
-    held_back: a severity that only the report split has.
+    held_back: a severity that the tuning split does not have.
     slow: steps after the injection in which the onset may lie; an abrupt fault has 0 or 1.  within: steps
     after that window in which it should be detected.  horizon: steps trained.
     ranks: what several ranks log of it; None for one rank.
@@ -159,7 +159,7 @@ def draw_scenarios(base: Base, cases: Sequence[Case], *, depth: int, count: int)
     The tuning split gets no severity that is held back. What is drawn depends on the names of the run and the
     case alone, so that a new case leaves the others where they are; over many runs all cases are met.
     """
-    allowed = [c for c in cases if base.split == "report" or not c.held_back]
+    allowed = [c for c in cases if base.split != "tune" or not c.held_back]
     fitting = [c for c in allowed if c.suits(base.recipe) and fork_steps(base, c)]
     chosen = sorted(fitting, key=lambda case: _number(base, case))[:count]
     return [_placed(base, case, depth=depth) for case in chosen]

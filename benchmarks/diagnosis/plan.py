@@ -12,8 +12,8 @@ from benchmarks.diagnosis.later_cases import LATER_CASES, LATER_CONTROLS
 from benchmarks.diagnosis.other_cases import CONTROLS, OTHER_CASES
 from benchmarks.diagnosis.scale_cases import SCALE_CASES
 from benchmarks.diagnosis.settings import (
-    FIRST_REPORT_SEED,
     FIRST_TUNING_SEED,
+    FIRST_UNSEEN_SEED,
     RECIPES,
     SECOND_TUNING_SEED,
     SHAPES,
@@ -27,7 +27,8 @@ CASES: tuple[Case, ...] = (*SCALE_CASES, *OTHER_CASES)
 class Size:
     """How much of the library.
 
-    rounds: seeds per split.  steps: of a healthy run.  faults, controls: forked from each.
+    rounds: seeds, once for tuning and once for what nobody sees.  steps: of a healthy run.  faults, controls:
+    forked from each.  later: of the cases drawn beside the others, one more control too.
     demo_every: every so many-th seed has the demo's model shape instead of the small one; 0 for never.
     second_tuning_seeds: whether it has those too.
     """
@@ -65,21 +66,20 @@ class Entry:
 
 def entries(size: Size) -> Iterator[Entry]:
     """The library in order. From one recipe to the next the seed changes too, so that a library that was
-    stopped early has as many seeds as it can; both splits take turns, and the second seeds come last.
+    stopped early has as many seeds as it can; what nobody has seen comes first, the second seeds last.
     """
-    yield from _turns(size, (FIRST_REPORT_SEED, FIRST_TUNING_SEED))
-    if size.second_tuning_seeds:
-        yield from _turns(size, (SECOND_TUNING_SEED,))
+    seconds = (SECOND_TUNING_SEED,) if size.second_tuning_seeds else ()
+    for first in (FIRST_UNSEEN_SEED, FIRST_TUNING_SEED, *seconds):
+        yield from _turns(size, first)
 
 
-def _turns(size: Size, first_seeds: tuple[int, ...]) -> Iterator[Entry]:
+def _turns(size: Size, first_seed: int) -> Iterator[Entry]:
     for turn in range(size.rounds):
         for position, recipe in enumerate(size.recipes):
             index = (turn + position) % size.rounds
             is_demo = size.demo_every > 0 and (index + 1) % size.demo_every == 0
             shape = "demo" if is_demo else size.shape
-            for first in first_seeds:
-                yield entry(Base(shape=shape, recipe=recipe, seed=first + index, steps=size.steps), size)
+            yield entry(Base(shape=shape, recipe=recipe, seed=first_seed + index, steps=size.steps), size)
 
 
 def entry(base: Base, size: Size) -> Entry:

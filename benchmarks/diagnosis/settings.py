@@ -16,9 +16,12 @@ LIBRARY_VERSION = 1
 """Raised when stored runs no longer mean what the code says; every version has its own folder in the
 cache."""
 
-FIRST_TUNING_SEED, SECOND_TUNING_SEED, FIRST_REPORT_SEED = 10, 1000, 2000
+FIRST_TUNING_SEED, SECOND_TUNING_SEED, FIRST_UNSEEN_SEED = 10, 1000, 2000
 """Seeds 0 to 9 belong to the demo. Below 2000 one may look at runs and tune on them, from 2000 on never.
 Seeds 1000 to 1999 reported the first version and were looked at since; they are made last."""
+FIRST_REPORT_SEED, SEEDS_A_PART = 2004, 6
+"""From 2000 on six seeds, one of each flavour, are for the report and six for the calibration in turn: 2004
+to 2009 report."""
 
 SHAPES: Mapping[str, ModelConfig] = {
     "small": ModelConfig(layers=2, width=64, heads=2, hidden=160, context=64),
@@ -90,7 +93,7 @@ class Base:
 
     @property
     def split(self) -> str:
-        """``tune`` or ``report``."""
+        """``tune``, ``calibrate`` or ``report``."""
         return split_of(self.seed)
 
     @property
@@ -139,9 +142,11 @@ class Base:
 
 
 def split_of(seed: int) -> str:
-    """``tune`` for seeds below 2000, else ``report``. Raises ValueError for a seed of the demo."""
+    """``tune``, ``calibrate`` or ``report``. Raises ValueError for a seed of the demo."""
     if seed < FIRST_TUNING_SEED:
         raise ValueError(
             f"seed: expected {FIRST_TUNING_SEED} or more, since lower ones are the demo's, got {seed}"
         )
-    return "tune" if seed < FIRST_REPORT_SEED else "report"
+    if seed < FIRST_UNSEEN_SEED:
+        return "tune"
+    return "calibrate" if (seed - FIRST_REPORT_SEED) // SEEDS_A_PART % 2 else "report"

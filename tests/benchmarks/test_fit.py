@@ -18,10 +18,9 @@ from benchmarks.diagnosis.fit import (
     elsewhere,
     isotonic,
     samples_of,
-    successors,
 )
 from benchmarks.diagnosis.outcome import Judged
-from floatscope_diagnostics.calibration import BASIS
+from floatscope_diagnostics.calibration import BASIS, HIGHEST
 from floatscope_diagnostics.clues import Clues
 
 SURE = Clues(rule="FS201", cause="stale_scale_saturation", stated=0.8)
@@ -53,11 +52,7 @@ def test_never_wrong_is_not_certain_the_less_so_the_rarer() -> None:
     def sure(runs: int) -> float:
         return Logistic(SLOPE, 1.0).parameters(samples(SURE, right=runs, wrong=0)).probability(SURE)
 
-    assert 0.75 < sure(4) < 0.9 < sure(40) < 0.98
-    assert [(s.right, s.truth) for s in successors(samples(SURE, right=2, wrong=0))] == [
-        (True, ""),
-        (False, ""),
-    ]
+    assert 0.8 < sure(4) < sure(40) <= HIGHEST
 
 
 def test_a_rule_never_seen_gets_what_the_average_rule_gets() -> None:

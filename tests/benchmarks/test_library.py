@@ -14,12 +14,21 @@ from floatscope_trainer.faults.injection import parse_injection
 from floatscope_trainer.faults.kinds import FAULTS
 
 TUNE = Base(shape="small", recipe="delayed-max-32", seed=11, steps=2000)
-REPORT = Base(shape="small", recipe="delayed-max-32", seed=2001, steps=2000)
+REPORT = Base(shape="small", recipe="delayed-max-32", seed=2004, steps=2000)
 EVERYTHING = (*CASES, *CONTROLS)
 
 
 @pytest.mark.parametrize(
-    ("seed", "split"), [(10, "tune"), (1999, "tune"), (2000, "report"), (2**31, "report")]
+    ("seed", "split"),
+    [
+        (10, "tune"),
+        (1999, "tune"),
+        (2000, "calibrate"),
+        (2004, "report"),
+        (2009, "report"),
+        (2010, "calibrate"),
+        (2016, "report"),
+    ],
 )
 def test_the_seed_decides_the_split(seed: int, split: str) -> None:
     assert split_of(seed) == split
@@ -33,7 +42,7 @@ def test_the_demos_seeds_are_refused(seed: int) -> None:
 
 def test_no_run_of_either_library_uses_a_seed_of_the_demo() -> None:
     for size in (FULL, SMALL):
-        assert all(entry.base.split in ("tune", "report") for entry in entries(size))
+        assert all(entry.base.split in ("tune", "calibrate", "report") for entry in entries(size))
 
 
 def test_severities_that_are_held_back_never_reach_the_tuning_split() -> None:
@@ -46,10 +55,11 @@ def test_severities_that_are_held_back_never_reach_the_tuning_split() -> None:
 
 def test_splits_share_no_scenario_and_both_have_every_recipe() -> None:
     for size in (FULL, SMALL):
-        by_split: dict[str, set[str]] = {"tune": set(), "report": set()}
+        by_split: dict[str, set[str]] = {"tune": set(), "calibrate": set(), "report": set()}
         for entry in entries(size):
             by_split[entry.base.split].add(entry.base.recipe)
-        assert by_split["tune"] == by_split["report"] == set(size.recipes)
+        assert by_split["tune"] == by_split["calibrate"] == set(size.recipes)
+        assert by_split["report"] == (set(size.recipes) if size is FULL else set())
 
 
 def test_a_new_case_leaves_the_others_where_they_are() -> None:
