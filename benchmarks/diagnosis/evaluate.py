@@ -22,8 +22,7 @@ def evaluate(
     calibration: Calibration | None = None,
 ) -> Iterator[Judged]:
     """Judges the runs of the library that are stored, in its order. A healthy run that is still growing
-    counts as
-    far as it is.
+    counts as far as it is.
 
     jobs: processes, each with one healthy run and its forks at a time.  calibration: default the packaged
     one.

@@ -34,9 +34,8 @@ class Judged:
     healthy_steps: judged steps without a fault, judged once.  resampled_steps: healthy steps in front of a
     fault.  false_alarms: findings of severity warning or critical that were ever raised on either.
     predicted: the cause of the first alarm of the final verdict, ``healthy`` without one.  confidence: of it,
-    or of the best hypothesis of one that is undetermined, which is right if hypothesis_ok.  accepted:
-    causes that
-    are right.
+    or of the best hypothesis of one that is undetermined, which is right if hypothesis_ok.  accepted: causes
+    that are right.
     onset_error: named onset minus the window of the true one, 0 inside.  delay: detection minus injection.
     lead: steps from detection to the first step at which the loss shows the fault; infinite if it never does.
     visible: whether any recorded number differs from the healthy pair's.  None: a field does not apply.
@@ -81,9 +80,8 @@ def listen(
 ) -> tuple[list[Finding], list[Finding]]:
     """Feeds a run as it would arrive, behind its baseline. ranks: the same steps of each rank.
 
-    Returns the alarms of the final verdict, the most important first, with the clues to their confidence,
-    and all
-    that were ever raised.
+    Returns the alarms of the final verdict, the most important first, with the clues to their confidence, and
+    all that were ever raised.
     """
     running = RunInfo.from_json({**info.to_json(), "status": "running", "reason": None})
     engine = Engine(running, run_key=run_key, calibration=calibration)

@@ -1,10 +1,9 @@
-"""From what the rules say one by one to the incidents of a run: one incident, one finding, its rivals as
-alternatives.
+"""From what the rules say one by one to the incidents of a run: one finding each, its rivals as alternatives.
 
 An earlier finding explains a later one when the later cause can follow from it (``consequences``) and the
-earlier one was still going on, or had ended less than MEMORY_ROWS before. Findings
-that begin together are rivals: the most confident wins, the others become its alternatives. Their confidences
-are calibrated, and an answer that is not sure enough is ``undetermined`` (``certainty``).
+earlier one was still going on, or had ended less than MEMORY_ROWS before. Findings that begin together are
+rivals: the most confident wins, the others become its alternatives. Their confidences are calibrated, and an
+answer that is not sure enough is ``undetermined`` (``certainty``).
 """
 
 from __future__ import annotations
@@ -17,12 +16,10 @@ from floatscope_diagnostics.certainty import settle
 from floatscope_diagnostics.consequences import follows_from
 from floatscope_diagnostics.rule import SEVERITIES, Alternative, Finding
 
-RIVAL_ROWS = (
-    2  # faults cross the network inside one step; what follows by +1 or +2 belongs to the same incident
-)
-MEMORY_ROWS = (
-    64  # consequences such as an aged history come late; the longest measured cascade was 2 x 32 steps
-)
+# Faults cross the network inside one step; what follows by +1 or +2 belongs to the same incident.
+RIVAL_ROWS = 2
+# Consequences such as an aged history come late; the longest measured cascade was 2 x 32 steps.
+MEMORY_ROWS = 64
 WEAKER = 0.2  # an explanation this much less sure than what it explains does not stand
 # A scale that breaks its own formula is no consequence of values that are merely large, imprecise or masked.
 EXACT_KINDS = (
@@ -39,8 +36,7 @@ FOREVER = 1 << 62
 
 @dataclass(frozen=True)
 class Judgement:
-    """findings: one an incident, in order of onset.  replaced: earlier reports now explained, with what
-    explains them."""
+    """findings: one an incident, in order of onset.  replaced: older reports, each with what explains it."""
 
     findings: tuple[Finding, ...]
     replaced: tuple[tuple[Finding, Finding], ...] = ()
@@ -100,16 +96,14 @@ def _with_effect(cause: Finding, effect: Finding, near: int) -> Finding:
 
 
 def _first_key(cause: Finding, effect: Finding, near: int) -> tuple[int, int, str]:
-    """An incident is known by what was proven first: that keeps its identity when a better explanation comes
-    later."""
+    """An incident is known by what was proven first, so that a better explanation keeps its identity."""
     together = abs(_begins(cause) - _begins(effect)) <= near
     reported = effect.severity != "info" and (together or effect.confidence >= CONFIDENT)
     return min(cause.key, effect.key) if reported else cause.key
 
 
 def _begins(f: Finding) -> int:
-    """Onset, or its latest possible step where it is a window: a vague onset must not swallow an exact
-    one."""
+    """Onset, or the last step of its window: a vague onset must not swallow an exact one."""
     return f.onset if f.onset_last is None else f.onset_last
 
 
@@ -172,9 +166,7 @@ def _with_rival(winner: Finding, rival: Finding) -> Finding:
 
 
 def _merge_ranks(candidates: Sequence[Finding], stride: int) -> list[Finding]:
-    """The same conclusion on several ranks within RIVAL_ROWS is one finding; its rank is given only when one
-    rank has it.
-    """
+    """The same conclusion on several ranks within RIVAL_ROWS is one finding, of no rank."""
     out: list[Finding] = []
     for f in sorted(candidates, key=_order):
         for i, other in enumerate(out):

@@ -2,9 +2,8 @@
 
 A calibrated confidence is the probability that the named cause is right, given that an alarm was raised, when
 faults are as frequent as in the injection library: every kind of fault alike, and mostly one at a time, on
-small
-models with emulated FP8. Real runs have other frequencies and other faults, so the number is an upper bound
-until it has been checked on real incidents; verdicts say so with BASIS.
+small models with emulated FP8. Real runs have other frequencies and other faults, so the number is an upper
+bound until it has been checked on real incidents; verdicts say so with BASIS.
 
 The map is a logistic regression around the stated confidence, fitted by ``python -m benchmarks.diagnosis
 fit``:
@@ -45,8 +44,7 @@ class Calibration:
     """The fitted map. Without parameters it keeps the stated confidence.
 
     weights, groups: of the features and of rule and cause, in logits.  elsewhere: by rule and cause, where
-    the
-    truth lay when it was wrong: cause -> share.  other: weight of causes nobody named, against the stated
+    the truth lay when it was wrong: cause -> share.  other: weight of causes nobody named, against the stated
     confidences of those named.  threshold: lowest confidence with which a cause is named.  provenance: how it
     was fitted.
     """

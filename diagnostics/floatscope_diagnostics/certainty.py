@@ -1,8 +1,7 @@
 """How sure the answer to an incident is, what else it may be, and whether that is enough to name it.
 
 The stated confidence of the best explanation becomes a calibrated one (``calibration``); what is left is
-shared
-among the other explanations and causes that nobody named, so that all together they make 1.
+shared among the other explanations and causes that nobody named, so that all together they make 1.
 """
 
 from __future__ import annotations

@@ -38,9 +38,8 @@ class Columns:
     Arrays of shape (S,): ``fmax`` largest finite value of the format (NaN unknown), ``role`` code of
     ROLE_CODES (-1 other), ``scaled`` the format carries a scale, ``rule`` one of OPEN.., ``history`` amax
     history length in passes, ``margin_log2``, ``position`` in the causal order of one step (forward
-    ascending,
-    then backward descending), ``place`` the same without gaps and with ties broken by name, ``backward``,
-    ``activation`` an input or output, ``gradient`` the gradient of one.
+    ascending, then backward descending), ``place`` the same without gaps and with ties broken by name,
+    ``backward``, ``activation`` an input or output, ``gradient`` the gradient of one.
     """
 
     def __init__(self, run: RunInfo) -> None:

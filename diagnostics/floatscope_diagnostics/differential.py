@@ -1,8 +1,7 @@
 """Which causes look alike, and the test that tells two of them apart.
 
 The pairs and tests are those of the differential diagnosis of FP8 training: who moves first, what stays
-still, and
-which one change of the run makes the difference.
+still, and which one change of the run makes the difference.
 """
 
 from __future__ import annotations
@@ -10,19 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 TEST_OF: Mapping[str, str] = {
-    "invalid_input": "Replay this batch from the last clean checkpoint in BF16: bad values again prove "
-    "the data.",
+    "invalid_input": "Replay this batch from the last clean checkpoint in BF16: bad values again prove the "
+    "data.",
     "stale_scale_saturation": "Replay from the last clean step with current scaling for this layer: the "
-    "clipping "
-    "disappears.",
+    "clipping disappears.",
     "amax_history_poisoning": "Zero the amax history of this tensor: its scale returns at the next update.",
     "scale_state_fault": "Compute the scale from the amax history with the recipe's formula: it is not "
     "the one used.",
     "quantization_drift": "Switch all FP8 layers to BF16 for 50 steps: the gap to the baseline stops "
     "growing.",
     "gradient_underflow": "Run 50 steps with these gradients in BF16: the weights' grad_norm rises.",
-    "update_stagnation": "Keep an FP32 copy of one weight for 50 steps: it moves and the stored weight "
-    "does not.",
+    "update_stagnation": "Keep an FP32 copy of one weight for 50 steps: it moves and the stored weight does "
+    "not.",
     "accumulation_precision": "Sum the micro-batches of one step in FP32 as well: the two sums differ by "
     "over 1 %.",
     "activation_outlier_growth": "Log amax by channel of this layer for 20 steps: one channel carries all "
@@ -42,8 +40,8 @@ TEST_OF: Mapping[str, str] = {
     "plateau": "Print the scheduler's learning rate for the next steps: it is 0.",
     "op_kernel_fault": "Recompute this operation in FP32 from its saved inputs: the result differs.",
     "comm_overlap_race": "Replay with all overlap flags off: the fault is gone.",
-    "masked_nonfinite": "Replay the step with masking off and casts that do not saturate: the loss "
-    "becomes NaN.",
+    "masked_nonfinite": "Replay the step with masking off and casts that do not saturate: the loss becomes "
+    "NaN.",
     "rank_divergence": "Hash all parameters on every rank: the hashes differ.",
     "stall": "Run ten steps on another card with the same data: the same time means the loader.",
 }
@@ -53,17 +51,15 @@ _BETWEEN: tuple[tuple[str, str, str], ...] = (
     (
         "stale_scale_saturation",
         "amax_history_poisoning",
-        "Log amax, scale and underflow of this tensor for 50 steps. A stale scale follows one update "
-        "later and "
-        "nothing underflows; a poisoned one stays low and underflow stays up until the outlier leaves the "
-        "history.",
+        "Log amax, scale and underflow of this tensor for 50 steps. A stale scale follows one update later "
+        "and nothing underflows; a poisoned one stays low and underflow stays up until the outlier leaves "
+        "the history.",
     ),
     (
         "stale_scale_saturation",
         "scale_state_fault",
         "Recompute the scale from the logged amaxes: equal to the one used, it is stale by the recipe's own "
-        "delay; "
-        "different, the scale state is wrong.",
+        "delay; different, the scale state is wrong.",
     ),
     (
         "stale_scale_saturation",
@@ -75,8 +71,7 @@ _BETWEEN: tuple[tuple[str, str, str], ...] = (
         "amax_history_poisoning",
         "gradient_underflow",
         "Zero the amax history of this tensor: if its scale returns it was poisoned; if values still "
-        "underflow, the "
-        "gradients are too small for the format.",
+        "underflow, the gradients are too small for the format.",
     ),
     (
         "amax_history_poisoning",
@@ -88,15 +83,13 @@ _BETWEEN: tuple[tuple[str, str, str], ...] = (
         "gradient_underflow",
         "scale_state_fault",
         "Recompute the scale from the logged amaxes: equal, the gradients have spread out; different, the "
-        "scale is "
-        "wrong.",
+        "scale is wrong.",
     ),
     (
         "gradient_underflow",
         "logit_growth",
-        "Log the largest attention logit of this block for 20 steps: if it grows, attention saturates "
-        "and its "
-        "gradients vanish; if it stays, the scale of the gradients is the fault.",
+        "Log the largest attention logit of this block for 20 steps: if it grows, attention saturates and "
+        "its gradients vanish; if it stays, the scale of the gradients is the fault.",
     ),
     (
         "gradient_underflow",
@@ -108,8 +101,7 @@ _BETWEEN: tuple[tuple[str, str, str], ...] = (
         "gradient_underflow",
         "update_stagnation",
         "Log grad_norm and unchanged_pct of these weights for 50 steps: small gradients are underflow, "
-        "normal "
-        "gradients with unchanged weights are stagnation.",
+        "normal gradients with unchanged weights are stagnation.",
     ),
     (
         "activation_outlier_growth",
@@ -119,9 +111,8 @@ _BETWEEN: tuple[tuple[str, str, str], ...] = (
     (
         "activation_outlier_growth",
         "logit_growth",
-        "Log amax by channel of this layer and the largest attention logit for 20 steps: the one that "
-        "grows is "
-        "it.",
+        "Log amax by channel of this layer and the largest attention logit for 20 steps: the one that grows "
+        "is it.",
     ),
     (
         "quantization_drift",
@@ -133,8 +124,7 @@ _BETWEEN: tuple[tuple[str, str, str], ...] = (
         "quantization_drift",
         "op_kernel_fault",
         "Switch all FP8 layers to BF16 for 50 steps: if the gap closes it is precision, else compare each "
-        "layer's "
-        "output with an FP32 reference.",
+        "layer's output with an FP32 reference.",
     ),
     (
         "bad_batch",
@@ -161,16 +151,14 @@ _BETWEEN: tuple[tuple[str, str, str], ...] = (
     (
         "data_shift",
         "lr_divergence",
-        "Train 20 steps from before the turn on the old data: if the loss stays down the data changed, if it "
-        "climbs "
-        "again it is the learning rate.",
+        "Train 20 steps from before the turn on the old data: if the loss stays down the data changed, if "
+        "it climbs again it is the learning rate.",
     ),
     (
         "data_shift",
         "op_kernel_fault",
         "Judge one old batch with the present weights: a normal loss means the data changed, a high one "
-        "means the "
-        "network computes something else.",
+        "means the network computes something else.",
     ),
     (
         "data_shift",
@@ -182,35 +170,31 @@ _BETWEEN: tuple[tuple[str, str, str], ...] = (
         "lr_divergence",
         "optimizer_state_fault",
         "Print lr and the norms of exp_avg and exp_avg_sq around the step: a jump of lr is the rate, a jump "
-        "of the "
-        "moments the optimizer.",
+        "of the moments the optimizer.",
     ),
     (
         "optimizer_state_fault",
         "master_weight_desync",
-        "Compare master and model weights and the moments' norms before the first update: what differs "
-        "is it.",
+        "Compare master and model weights and the moments' norms before the first update: what differs is "
+        "it.",
     ),
     (
         "optimizer_state_fault",
         "op_kernel_fault",
         "Recompute one update in FP32 from the stored gradient and moments: equal, the moments are wrong; "
-        "different, "
-        "the operation is.",
+        "different, the operation is.",
     ),
     (
         "activation_overflow",
         "op_kernel_fault",
         "Recompute this one operation in FP32 from its saved inputs: values beyond the format are overflow, "
-        "finite "
-        "and small ones prove the kernel.",
+        "finite and small ones prove the kernel.",
     ),
     (
         "activation_overflow",
         "loss_scale_collapse",
-        "Run 50 steps in BF16 from before the first halving: activations beyond 65,504 are overflow; if none "
-        "is, the "
-        "scaler is wrong.",
+        "Run 50 steps in BF16 from before the first halving: activations beyond 65,504 are overflow; if "
+        "none is, the scaler is wrong.",
     ),
     (
         "activation_overflow",
@@ -221,8 +205,7 @@ _BETWEEN: tuple[tuple[str, str, str], ...] = (
         "op_kernel_fault",
         "comm_overlap_race",
         "Replay the step twice with overlap off, then on: wrong every time is the kernel, wrong only with "
-        "overlap is "
-        "the race.",
+        "overlap is the race.",
     ),
     (
         "op_kernel_fault",
@@ -245,8 +228,7 @@ _BETWEEN: tuple[tuple[str, str, str], ...] = (
         "plateau",
         "update_stagnation",
         "Print the learning rate and the share of unchanged weights: a rate of 0 is the schedule, unchanged "
-        "weights "
-        "at a rate above 0 are rounding.",
+        "weights at a rate above 0 are rounding.",
     ),
 )
 TEST_BETWEEN: Mapping[frozenset[str], str] = {frozenset((a, b)): text for a, b, text in _BETWEEN}

@@ -288,8 +288,7 @@ class Engine:
         return finding
 
     def _replaced(self, finding: Finding, name: str, by: str) -> Judged:
-        """An earlier report that a better one explains now: kept as a note so that its alert can be
-        closed."""
+        """An earlier report that a better one explains now: a note, so that its alert can be closed."""
         return Judged(name, replace(finding, severity="info"), "replaced", by)
 
     def _source(self, facts: RunFacts) -> Source:

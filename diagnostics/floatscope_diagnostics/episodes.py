@@ -174,9 +174,7 @@ class EpisodeLog:
             episodes[-1].open = False
 
     def is_open(self, signal: str, *, row: int | None = None) -> bool:
-        """Whether the signal's last episode goes on; with ``row``, whether a sign at that row would be part
-        of it.
-        """
+        """Whether the signal's last episode goes on; with ``row``, whether a sign there would join it."""
         episodes = self._by_signal.get(signal)
         if not episodes or not episodes[-1].open:
             return False
@@ -246,9 +244,8 @@ class EpisodeLog:
         if episodes and episodes[-1].detected is None:
             episodes.pop()  # a suspicion that was never proven is forgotten when the next one begins
         if len(episodes) >= MAX_EPISODES_PER_SIGNAL:
-            del episodes[
-                MAX_EPISODES_PER_SIGNAL // 2
-            ]  # the first ones tell the cause, the last ones the state
+            # The first ones tell the cause, the last ones the state.
+            del episodes[MAX_EPISODES_PER_SIGNAL // 2]
             self.dropped[episode.signal] = self.dropped.get(episode.signal, 0) + 1
         episodes.append(episode)
 

@@ -1,8 +1,7 @@
 """The life of a finding: identity, and raised, confirmed, worsened, recovered, as the steps so far show it.
 
 All of it follows from the symptoms, so it is the same under any chunking: what a finding was when it was
-proven
-is what its rule says of the symptoms as they were then.
+proven is what its rule says of the symptoms as they were then.
 """
 
 from __future__ import annotations
@@ -52,8 +51,7 @@ def state_of(
     """``raised``, ``confirmed``, ``worsened`` or ``recovered``.
 
     Worsened: since it was proven its severity went up, it reached SPREAD times as many tensors, or values
-    became
-    NaN or Inf.
+    became NaN or Inf.
     """
     if finding.resolved is not None:
         return "recovered"

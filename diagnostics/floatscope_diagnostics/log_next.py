@@ -1,6 +1,5 @@
-"""What to log from now on so that a finding can be decided: what its rule, and the rules of its rivals,
-need and
-the log lacks or has too seldom."""
+"""What to log from now on so that a finding can be decided: what its rule, and the rules of its rivals, need
+and the log lacks or has too seldom."""
 
 from __future__ import annotations
 

@@ -75,8 +75,7 @@ class Coverage:
     """How often each scalar and statistic was logged, and by which tensors.
 
     rows: judged steps.  scalars: steps with it, by name.  stats: steps on which any tensor had it.
-    tensors: bool
-    (S,) by statistic, whether the tensor ever had it.
+    tensors: bool (S,) by statistic, whether the tensor ever had it.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,4 @@
-"""What a rule author imports:
-
-Rule, Finding, Evidence, Remedy, Need, RunFacts, Window and the symptoms themselves.
-"""
+"""What a rule author imports: Rule, Finding, Evidence, Remedy, Need, RunFacts, Window and the symptoms."""
 
 from __future__ import annotations
 
@@ -72,8 +69,7 @@ class Alternative:
     """A cause that was weighed and found less likely, and what speaks against it.
 
     confidence: as stated by its rule; in an answer its share of what the winner leaves.  test: what would
-    prove
-    it.  rule: that named it.
+    prove it.  rule: that named it.
     """
 
     cause: str
@@ -99,10 +95,7 @@ class Remedy:
 
 @dataclass(frozen=True)
 class Need:
-    """A signal a rule looks at:
-
-    a scalar, or ``<layers>/<role> <stat>``; missing ones are listed in ``not_checked``.
-    """
+    """A signal a rule looks at: a scalar, or ``<layers>/<role> <stat>``. Missing ones: ``not_checked``."""
 
     signal: str
     roles: tuple[str, ...] = ()
@@ -110,8 +103,10 @@ class Need:
 
 @dataclass(frozen=True)
 class Wish:
-    """A signal to log from now on. tensors: a pattern, None for a scalar.  every, steps: how often, how
-    long."""
+    """A signal to log from now on.
+
+    tensors: a pattern, None for a scalar.  every: steps from one to the next.  steps: for how long.
+    """
 
     signal: str
     tensors: str | None
@@ -141,8 +136,7 @@ class Finding:
 
     onset_first, onset_last: first and last step at which it may have begun, where the onset is not exact.
     last: last step with the sign, None while it goes on.  key: detected step, onset and first signal of what
-    was
-    proven first in the incident; its identity.
+    was proven first in the incident; its identity.
     """
 
     cause: str

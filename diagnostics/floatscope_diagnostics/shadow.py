@@ -120,9 +120,7 @@ class ShadowScale:
                 low[current] = ideal[current] / 2  # power-of-two rounding may take up to one bit
         return low, high
 
-    def advance(
-        self, step: int, amax: Float64, scale: Float64, columns: Columns, *, passes: int = 1
-    ) -> None:
+    def advance(self, step: int, amax: Float64, scale: Float64, columns: Columns, *, passes: int = 1) -> None:
         """Takes in the row that ``expect`` was asked about."""
         self._last = step
         with np.errstate(all="ignore"):
@@ -154,9 +152,7 @@ class ShadowScale:
         self._has = {rule: bool(mask.any()) for rule, mask in self._mine.items()}
         self._top = columns.fmax * np.exp2(-columns.margin_log2)
 
-    def _expect_max(
-        self, columns: Columns, amax: Float64, low: Float64, high: Float64, passes: int
-    ) -> None:
+    def _expect_max(self, columns: Columns, amax: Float64, low: Float64, high: Float64, passes: int) -> None:
         mine, top = self._mine[DELAYED_MAX], self._top
         # The entry of pass p is in the window while p >= count - history; with several passes in this step
         # the last of them has pushed out up to passes - 1 more, and an entry may be that much older than

@@ -29,9 +29,8 @@ from floatscope_server.store.verdicts import SavedEngine
 
 SNAPSHOT_STEPS = 512  # a restart replays at most this many steps of a run, about a second of work
 LIVE_ENGINES = 128  # engines kept in memory; one that is pushed out is restored when its run sends again
-FAILURES_BEFORE_OFF = (
-    5  # after that many batches that the engine failed on, it is left alone until the next start
-)
+# After that many batches that the engine failed on, it is left alone until the next start.
+FAILURES_BEFORE_OFF = 5
 ERROR_CHARS = 1000
 OFF = "; diagnosis of this run is off until the server starts again"
 

@@ -14,8 +14,7 @@ from floatscope_diagnostics.engine import Engine
 
 @dataclass(frozen=True)
 class Want:
-    """A warning or critical finding: its cause, kind, the steps its onset may lie in, and its first
-    tensor."""
+    """A warning or critical finding. onset: the steps it may lie in.  tensor: the first named."""
 
     cause: str
     onset: tuple[int, int]
@@ -25,8 +24,7 @@ class Want:
 
 @dataclass(frozen=True)
 class Case:
-    """name: the fact it states.  want: all warning and critical findings, in order of onset; empty:
-    silence."""
+    """name: the fact it states.  want: all warning and critical findings, in order of onset, or silence."""
 
     name: str
     info: Mapping[str, Any]

@@ -96,8 +96,7 @@ def _differences(c: Comparison) -> Iterator[str]:
         band, noise = window.band, window.band.noise
         yield (
             f"{name:<{LEAD}}{signed(band.mean)} nats, {percent} band {signed(band.low)} to "
-            f"{signed(band.high)}"
-            f"{'   <- judged' if _same(window, c.judged) else ''}"
+            f"{signed(band.high)}{'   <- judged' if _same(window, c.judged) else ''}"
         )
         yield (
             f"{'':<{LEAD}}steps {window.first_step:,} to {window.last_step:,}: {window.pairs:,} pairs worth "

@@ -70,8 +70,7 @@ class TensorParting:
 
     only_run, only_base: how many the other lacks.  rows: common rows with statistics.  skipped: statistics
     that were not compared, and why.  nearest: the largest share of a limit that any tensor reached for
-    PERSIST_ROWS
-    rows.  why_not: why nothing could be compared, else None.
+    PERSIST_ROWS rows.  why_not: why nothing could be compared, else None.
     """
 
     first: tuple[Parted, ...] = ()

@@ -3,8 +3,7 @@
 Signals: ``nonfinite_forward`` (inputs, outputs), ``nonfinite_weight`` (weight values), ``nonfinite_grad``
 (gradients of activations), ``nonfinite_weight_grad`` (a weight's gradient norm or update, or a grad_weight
 tensor). In a step that a dynamic loss scaler skipped, bad gradients over a finite forward are no sign: that
-is
-finds its scale.
+is finds its scale.
 """
 
 from __future__ import annotations

@@ -25,9 +25,8 @@ LOSS_JUMP_NATS = 0.4
 CUSUM_SLACK_SIGMA = 0.5  # SCIENCE 3.2: no alarm on 440 clean steps, delay 0 to 3 steps
 CUSUM_ALARM_SIGMA = 12.0
 HIGH_SIGMA = 2.0  # a step of a shift; between spikes the loss is back at its level
-GRAD_SHIFT_SIGMA = (
-    9.0  # cumulative, each step at most GRAD_CLIP_SIGMA: three high steps in a row; support only
-)
+# Cumulative, each step at most GRAD_CLIP_SIGMA: three high steps in a row; support only.
+GRAD_SHIFT_SIGMA = 9.0
 GRAD_CLIP_SIGMA = 3.5
 GRAD_JUMP_LOG2 = 3.0  # SCIENCE 3.3: log2 grad_norm passes z = 8 seven times in 540 clean steps: support only
 NORM_STEP_LOG2 = 1.0  # update norm beyond the learning rate's change; clean runs stay within 0.5

@@ -2,9 +2,7 @@
 zero gradients.
 
 Signals: ``loss_climb``, ``evaluated``, ``eval_jump``, ``eval_parts``, ``loss_scale_cut``,
-``loss_scale_search``,
-``loss_scale_falls``,
-``zero_grad_trend``.
+``loss_scale_search``, ``loss_scale_falls``, ``zero_grad_trend``.
 """
 
 from __future__ import annotations
@@ -18,9 +16,8 @@ from floatscope_diagnostics.detectors.row import ScalarRow, skipped_by_scaler
 
 FAST_ROWS = 6
 READY_ROWS = 16
-CLIMB_SIGMA = (
-    4.5  # the fast average of white noise wanders by 2 of the noise's standard deviations over 1,000 steps
-)
+# The fast average of white noise wanders by 2 of the noise's standard deviations over 1,000 steps.
+CLIMB_SIGMA = 4.5
 CLIMB_NATS = 0.5
 EVAL_READY = 4
 EVAL_JUMP_NATS = 0.1

@@ -53,9 +53,8 @@ Int32 = NDArray[np.int32]
 
 RELEASE_ROWS = 24  # a jump that stays this long is the new level; T04 and T05 need at most a few rows
 PERSIST_ROWS = 3  # rows in a row for a signal that is not proof by itself
-CLIP_BESIDE_SAT_PCT = (
-    5.0  # of a gradient, beside its limit of sat; activations and weights have clip_with_sat
-)
+# Of a gradient, beside its limit of sat; activations and weights have clip_with_sat.
+CLIP_BESIDE_SAT_PCT = 5.0
 CHRONIC_PCT = 90.0  # of a gradient, at every step since the first: healthy ones lose up to 72 % at times
 SPIKE_ROWS = 2
 FAR_BACK = -(1 << 40)

@@ -1,10 +1,9 @@
 """Slow growth per tensor, for which a running level is too quick to follow and a jump limit too far away.
 
 A fast average of each signal is compared with the lowest it has been. Signals: ``amax_trend`` (activations
-and weights that grow
-away from the others of their class), ``grad_trend`` (gradients that grow), ``underflow_trend``. The onset is
-the step at which
-CREEP_SHARE of the limit was passed for good. Off during learning-rate warm-up, when everything grows.
+and weights that grow away from the others of their class), ``grad_trend`` (gradients that grow),
+``underflow_trend``. The onset is the step at which CREEP_SHARE of the limit was passed for good. Off during
+learning-rate warm-up, when everything grows.
 """
 
 from __future__ import annotations
@@ -24,9 +23,8 @@ Bool = NDArray[np.bool_]
 
 READY_ROWS = 16
 FAST_ROWS = 6  # memory of the fast average
-MAX_MOVE = (
-    1.5  # a single row moves the fast average as if it were at most this far away (octaves; x10 for percent)
-)
+# A single row moves the fast average as if it were at most this far away (octaves; x10 for percent).
+MAX_MOVE = 1.5
 PERSIST_ROWS = 4
 CREEP_SHARE = 0.6  # of a limit, passed for good: the onset
 GROWTH_LOG2 = (3.0, 1.6)  # activations, weights; clean runs up to 1.2 and 0.8 in 300 steps from scratch

@@ -95,9 +95,8 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             severity="warning",
             confidence=0.85 if seen else 0.5,
             order="backward",
-            summary=f"{z.peak:.0f} % of the weight gradients are exactly 0 since step "
-            f"{z.onset:,}, although the gradients that "
-            "go into them are healthy: the sum loses them.",
+            summary=f"{z.peak:.0f} % of the weight gradients are exactly 0 since step {z.onset:,}, although "
+            "the gradients that go into them are healthy: the sum loses them.",
             evidence=[Evidence("zero_grad_pct", z.peak_step, z.peak, f"near {z.expected or 0:.1f}")],
             remedy=fitting(run, FP8, PLAIN),
             decisive_test="Sum the micro-batches of one step in FP32 as well and compare: a "

@@ -50,9 +50,8 @@ SUPPORT = ("sqnr_drop", "underflow", "underflow_trend")  # what the rest of the 
 MAX_LAYERS = 2  # one block's pair of layers; more is the whole network moving
 MOVERS = ("lr_jump", "norm_jump", "update_jump", "loss_jump", "resumed")
 FP8 = Remedy(
-    "Limit the growing channel: clamp or smooth the SwiGLU output, more weight decay or a lower "
-    "learning rate for this layer; "
-    "keep this input in BF16 or scale it in blocks.",
+    "Limit the growing channel: clamp or smooth the SwiGLU output, more weight decay or a lower learning "
+    "rate for this layer; keep this input in BF16 or scale it in blocks.",
     {
         "transformer_engine": "Float8BlockScaling() or MXFP8BlockScaling() for this layer; or "
         "leave it outside te.autocast",
@@ -102,9 +101,8 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             confidence=_confidence(s, growing),
             tensors=first,
             order="forward",
-            summary=f"The largest value of {first[0]} grows away from the other layers since "
-            f"step {s.onset:,}: "
-            f"{2**s.peak:,.0f} times its level by step {s.peak_step:,}.",
+            summary=f"The largest value of {first[0]} grows away from the other layers since step "
+            f"{s.onset:,}: {2**s.peak:,.0f} times its level by step {s.peak_step:,}.",
             evidence=[
                 Evidence("log2 amax above its level", s.peak_step, s.peak, "below 1.8", s.peak_tensor),
                 *(

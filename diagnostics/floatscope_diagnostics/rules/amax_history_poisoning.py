@@ -42,9 +42,8 @@ from floatscope_diagnostics.rule import (
 
 SPIKE_ROWS = 3  # the outlier itself lasts a step or two
 REMEDY = Remedy(
-    "Reset the amax history of the tensors named (or wait for the outlier to leave it), then "
-    "shorten the history or use a "
-    "recipe without one, and clip or skip the outlier step.",
+    "Reset the amax history of the tensors named (or wait for the outlier to leave it), then shorten the "
+    "history or use a recipe without one, and clip or skip the outlier step.",
     {
         "transformer_engine": 'DelayedScaling(amax_history_len=16, amax_compute_algo="most_recent"), or '
         "Float8CurrentScaling(); to end it now: module.fp8_meta['scaling_fwd'].amax_history.zero_()",

@@ -44,9 +44,8 @@ MOVERS = ("lr_jump", "norm_jump", "update_jump", "weights_jump", "clipping", "sc
           "scale_nonfinite",
           "sqnr_drop_all", "no_labels")  # fmt: skip
 REMEDY = Remedy(
-    "Look at the batch of this step (ids, repeated text, labels), filter it, keep clipping at "
-    "1.0. If spikes repeat, restart a "
-    "hundred steps earlier and skip these batches.",
+    "Look at the batch of this step (ids, repeated text, labels), filter it, keep clipping at 1.0. If "
+    "spikes repeat, restart a hundred steps earlier and skip these batches.",
     {
         "transformer_engine": "no setting: data",
         "torchao": "no setting: data",
@@ -73,9 +72,8 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             or s.peak > max_ordinary(s.expected)
             else "info",
             confidence=0.5 if not run.stats else 0.85 if grads else 0.75,
-            summary=f"A loss spike of +{s.peak:.2f} nats at step {s.onset:,}, gone by step "
-            f"{s.last + 1:,}: the batch, not the "
-            "precision.",
+            summary=f"A loss spike of +{s.peak:.2f} nats at step {s.onset:,}, gone by step {s.last + 1:,}: "
+            "the batch, not the precision.",
             evidence=[
                 Evidence("loss above its level", s.peak_step, s.peak, "below 7 standard deviations"),
                 *(

@@ -97,9 +97,8 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             confidence=0.66 if run.world_size > 1 else 0.5,
             order="forward",
             lasting=True,
-            summary=f"{s.tensor} itself is not finite at step {s.onset:,}, although the step "
-            "before was finite in forward, backward "
-            "and update.",
+            summary=f"{s.tensor} itself is not finite at step {s.onset:,}, although the step before was "
+            "finite in forward, backward and update.",
             evidence=[bad_values(s)],
             remedy=REMEDY,
             decisive_test="Replay with all overlap flags off: if it stays finite, a buffer was "
@@ -150,10 +149,9 @@ def _come_and_go(symptoms: Symptoms) -> Iterator[Finding]:
             detected=min(e.detected or e.onset for e in both),
             lasting=True,
             tensors=(),
-            summary=f"Since step {min(e.onset for e in both):,} weight gradients are wrong in some "
-            "steps and right "
-            "in the steps between, although what goes into them is healthy: a buffer is read before it is "
-            "full.",
+            summary=f"Since step {min(e.onset for e in both):,} weight gradients are wrong in some steps and "
+            "right in the steps between, although what goes into them is healthy: a buffer is read before "
+            "it is full.",
             evidence=evidence,
             remedy=REMEDY,
             decisive_test="Replay ten steps with all overlap flags off: if every step is right, a buffer was "

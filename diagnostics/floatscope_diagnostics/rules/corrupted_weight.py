@@ -4,15 +4,12 @@ What it checks
     A weight whose largest element leaps by eight times or more in one step that no update explains.
 Why it matters
     A flipped bit, a bad copy or a stray write: with per-tensor scaling the one element takes the whole range,
-    and every other
-    weight of the tensor becomes 0 in the next cast. NaN follows within a few steps, or nothing is seen at
-    all.
+    and every other weight of the tensor becomes 0 in the next cast. NaN follows within a few steps, or
+    nothing is seen at all.
 How it decides
     amax of a weight jumps by three octaves or more while update size, parameter norm and learning rate are as
-    before. An
-    optimizer step moves all weights of a tensor by little, never one by that much. Which of hardware or
-    software did it the
-    numbers do not tell, so the cause stays undetermined with both hypotheses.
+    before. An optimizer step moves all weights of a tensor by little, never one by that much. Which of
+    hardware or software did it the numbers do not tell, so the cause stays undetermined with both hypotheses.
 What excludes it
     A rate, an update or a parameter norm that moved first; a value that is gone after a step or two (an
     outlier at the cast).
@@ -70,9 +67,8 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             confidence=0.85,
             tensors=weights,
             order="forward",
-            summary=f"The largest element of {weights[0]} leaped {2**s.value:,.3g} times at step "
-            f"{s.onset:,} without an "
-            "update that explains it: the weight is corrupted, by a bit flip or a stray write.",
+            summary=f"The largest element of {weights[0]} leaped {2**s.value:,.3g} times at step {s.onset:,} "
+            "without an update that explains it: the weight is corrupted, by a bit flip or a stray write.",
             evidence=[
                 Evidence("log2 amax above its level", s.onset, s.value, "below 0.6", weights[0]),
                 *(
@@ -85,9 +81,8 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
                 Alternative("op_kernel_fault", 0.3, "the update before it was of normal size"),
             ),
             remedy=Remedy(
-                "Restore the last clean checkpoint, run memory and GPU diagnostics on the node, "
-                "and compare parameter hashes "
-                "over ranks.",
+                "Restore the last clean checkpoint, run memory and GPU diagnostics on the node, and compare "
+                "parameter hashes over ranks.",
                 {
                     "transformer_engine": "no setting helps",
                     "torchao": "no setting helps",
@@ -96,8 +91,8 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
                     "deepspeed": "no setting helps",
                 },
             ),
-            decisive_test="Replay the step from the last checkpoint on another node: if the "
-            "leap is gone it was the hardware.",
+            decisive_test="Replay the step from the last checkpoint on another node: if the leap is gone it "
+            "was the hardware.",
         )
 
 

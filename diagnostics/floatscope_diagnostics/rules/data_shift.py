@@ -47,9 +47,8 @@ MOVERS = (
 )  # fmt: skip
 UPDATES = ("norm_jump", "update_jump", "weights_jump")  # the loss of a step comes before its update
 REMEDY = Remedy(
-    "Check the data from this step on: source, labels, tokenizer, shuffling. Log data_id and a "
-    "fixed held-out batch (eval_loss) "
-    "so that the next shift is recognised at once.",
+    "Check the data from this step on: source, labels, tokenizer, shuffling. Log data_id and a fixed "
+    "held-out batch (eval_loss) so that the next shift is recognised at once.",
     {
         "transformer_engine": "no setting: data",
         "torchao": "no setting: data",

@@ -79,9 +79,8 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             symptom="frozen_loss",
             severity="critical",
             confidence=0.97 if at_log_v and no_grad else 0.85 if at_log_v else 0.65,
-            summary=f"The loss is exactly {loss:.4f}{' = ln(vocabulary)' if at_log_v else ''} at "
-            f"every step since {s.onset:,}: all "
-            "logits are equal and nothing is learned.",
+            summary=f"The loss is exactly {loss:.4f}{' = ln(vocabulary)' if at_log_v else ''} at every step "
+            f"since {s.onset:,}: all logits are equal and nothing is learned.",
             evidence=[
                 Evidence("loss", s.onset, loss, "changes from step to step"),
                 *(Evidence("grad_norm", g.onset, 0.0, "above 0") for g in no_grad[:1]),

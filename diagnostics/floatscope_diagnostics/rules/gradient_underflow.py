@@ -44,17 +44,14 @@ BACKWARD = ("/grad_output", "/grad_input", "/grad_weight")
 SURE_PCT = 50.0  # above it half of the signal is gone, whatever the cause
 LOSS_SCALE_LOW = 8.0  # a loss scale below it means the scaler gave up, or there is none
 FP8 = Remedy(
-    "Give these gradients a scale that follows them, or more range. Go back to the last clean "
-    "step: the weights behind them "
-    "have not learned since.",
+    "Give these gradients a scale that follows them, or more range. Go back to the last clean step: the "
+    "weights behind them have not learned since.",
     {
         "transformer_engine": "Format.HYBRID (E5M2 gradients) with Float8CurrentScaling() or "
-        "MXFP8BlockScaling(); keep first "
-        "and last layers out of te.autocast",
+        "MXFP8BlockScaling(); keep first and last layers out of te.autocast",
         "torchao": 'Float8LinearConfig.from_recipe_name("rowwise_with_gw_hp") keeps wgrad in high precision',
-        "megatron": "--fp8-format hybrid --fp8-recipe tensorwise --first-last-layers-bf16; "
-        "FP16: --initial-loss-scale 65536 "
-        "--min-loss-scale 1",
+        "megatron": "--fp8-format hybrid --fp8-recipe tensorwise --first-last-layers-bf16; FP16: "
+        "--initial-loss-scale 65536 --min-loss-scale 1",
         "deepspeed": '"fp16": {"loss_scale": 0, "initial_scale_power": 16} scales dynamically; or "bf16"',
     },
 )

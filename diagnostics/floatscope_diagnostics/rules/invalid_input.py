@@ -49,24 +49,21 @@ ALL_GRADIENTS = 0.8  # share of the grad_output tensors that must be 0 at once
 ABSURD_LOG2 = 4.0  # sixteen times the usual; an embedding's output moves by 0.2 octaves a step
 UNSCALED = ("bf16", "fp16", "fp32")
 GRADIENTS = ("/grad_output", "/grad_input", "/grad_weight")
-SAT_OF_A_SCALE_FAULT = (
-    1.5  # above it the first bad tensor was clipping: then the scale is suspect, not the data
-)
+# Above it the first bad tensor was clipping: then the scale is suspect, not the data.
+SAT_OF_A_SCALE_FAULT = 1.5
 _INDEX_ERROR = re.compile(
     r"\b(index|indices|target|label|id)s?\b.{0,40}\bout of (range|bounds|vocab)|device-side assert"
     r"|Assertion.{0,80}(srcIndex|n_classes|num_classes|idx)|srcSelectDimSize|out of vocabulary",
     re.IGNORECASE,
 )
 _LOADER = Remedy(
-    "Check the batch in the data loader (finite floats, ids below the vocabulary size, at least "
-    "one label), drop a bad one and "
-    "skip its step. Restore the last clean checkpoint if NaN reached the weights.",
+    "Check the batch in the data loader (finite floats, ids below the vocabulary size, at least one label), "
+    "drop a bad one and skip its step. Restore the last clean checkpoint if NaN reached the weights.",
     {
         "transformer_engine": "not a scale problem: no recipe setting helps",
         "torchao": "not a scale problem: no recipe setting helps",
-        "megatron": "--check-for-nan-in-loss-and-grad (default on) stops at the step; "
-        "--rerun-mode validate_results tells data "
-        "from hardware",
+        "megatron": "--check-for-nan-in-loss-and-grad (default on) stops at the step; --rerun-mode "
+        "validate_results tells data from hardware",
         "deepspeed": "engine skips nothing in bf16: test the loss before engine.backward(loss)",
     },
 )
@@ -131,9 +128,8 @@ def _zero_gradients(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
             confidence=0.82,
             tensors=(),
             order="backward",
-            summary=f"The loss is NaN at step {s.onset:,} over finite activations while every "
-            "gradient is exactly 0: a batch "
-            "without a single label.",
+            summary=f"The loss is NaN at step {s.onset:,} over finite activations while every gradient is "
+            "exactly 0: a batch without a single label.",
             evidence=(
                 Evidence("loss", s.onset, s.value, "finite"),
                 Evidence("amax of all gradients", zero[0].onset, 0.0, "above 0", zero[0].tensor),
@@ -183,9 +179,8 @@ def _out_of_range(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
             confidence=0.85 if loss else 0.75,
             tensors=tuple(unscaled),
             order="forward",
-            summary=f"Values of absurd size come in with the batch at step {s.onset:,}: "
-            f"{unscaled[0]} is {2**s.peak:,.3g} "
-            "times its usual largest value.",
+            summary=f"Values of absurd size come in with the batch at step {s.onset:,}: {unscaled[0]} is "
+            f"{2**s.peak:,.3g} times its usual largest value.",
             evidence=(
                 Evidence("log2 amax above its level", s.peak_step, s.peak, "below 1.8", unscaled[0]),
                 *(Evidence("loss", n.onset, n.peak, "as before") for n in loss[:1]),

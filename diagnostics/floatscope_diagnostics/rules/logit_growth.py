@@ -49,9 +49,8 @@ QUICK_ROWS = 128
 LEAP_LOG2 = 3.0
 MOVERS = ("lr_jump", "norm_jump", "update_jump", "loss_jump", "resumed")
 REMEDY = Remedy(
-    "Bound the attention logits: normalise queries and keys, clip their weights (threshold "
-    "100), cap the logits, or lower the "
-    "learning rate.",
+    "Bound the attention logits: normalise queries and keys, clip their weights (threshold 100), cap the "
+    "logits, or lower the learning rate.",
     {
         "transformer_engine": "qk_norm_type='RMSNorm' in MultiheadAttention and TransformerLayer",
         "megatron": "--qk-layernorm; --qk-clip; --log-max-attention-logit to watch it",
@@ -86,9 +85,8 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             onset=onset,
             onset_last=s.onset,
             order="backward",
-            summary=f"The gradient of {s.tensor} spreads out: {s.peak:.0f} % of it rounds to "
-            "zero with a correct scale. Its "
-            "attention logits are growing.",
+            summary=f"The gradient of {s.tensor} spreads out: {s.peak:.0f} % of it rounds to zero with a "
+            "correct scale. Its attention logits are growing.",
             evidence=[Evidence("underflow_pct", s.peak_step, s.peak, "near its own level", s.peak_tensor)],
             remedy=REMEDY,
             decisive_test="Log the largest attention logit of this layer for 20 steps: it grows "

@@ -39,9 +39,8 @@ from floatscope_diagnostics.rule import (
 )
 
 REMEDY = Remedy(
-    "Roll back to before the scale began to fall, then lower the learning rate, clip, or train "
-    "in BF16. Do not lower the minimum "
-    "loss scale: it only hides the Inf.",
+    "Roll back to before the scale began to fall, then lower the learning rate, clip, or train in BF16. Do "
+    "not lower the minimum loss scale: it only hides the Inf.",
     {
         "transformer_engine": "no setting: use BF16 parameters",
         "torchao": "no setting: use BF16",
@@ -64,14 +63,12 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             severity="critical" if _below_one(s) else "warning",
             confidence=0.5 if first else 0.88,
             summary=f"The loss scale has halved {s.peak:.0f} times without recovering since step "
-            f"{s.onset:,}, now "
-            f"{s.extra.get('scale', 0.0):.3g}"
+            f"{s.onset:,}, now {s.extra.get('scale', 0.0):.3g}"
             + (". Below 1 it is NaN or Inf in the backward, not the range." if _below_one(s) else "."),
             evidence=[Evidence("loss_scale halvings without growth", s.peak_step, s.peak, "below 5")],
             remedy=REMEDY,
-            decisive_test="Run 50 steps in BF16 from before the first halving: if gradients "
-            "stay finite it was the range, else look "
-            "for the layer that makes Inf.",
+            decisive_test="Run 50 steps in BF16 from before the first halving: if gradients stay finite it "
+            "was the range, else look for the layer that makes Inf.",
         )
     for s in symptoms.of("loss_scale_search"):
         yield about(
@@ -82,8 +79,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             confidence=0.9,
             lasting=False,
             summary=f"Loss scale search at the start: {s.rows} overflows down to "
-            f"{s.extra.get('scale', 0.0):,.0f}, ended at step "
-            f"{s.last:,}. This is normal.",
+            f"{s.extra.get('scale', 0.0):,.0f}, ended at step {s.last:,}. This is normal.",
             evidence=[Evidence("loss_scale", s.last, s.extra.get("scale"), "settles")],
             remedy=Remedy("Nothing to do."),
             decisive_test="The scale stops falling and grows again after some thousand steps.",

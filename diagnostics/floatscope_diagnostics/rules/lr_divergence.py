@@ -51,9 +51,8 @@ PRECISION = ("clipping", "underflow", "scale_high", "scale_low", "scale_nonfinit
              "sqnr_drop_all",
              "amax_trend", "unchanged", "near_limit")  # fmt: skip
 FP8 = Remedy(
-    "Go back before the climb, lower the learning rate (to about a third) or warm up longer, "
-    "and clip the gradient norm. FP8 "
-    "narrows the stable range: a BF16 run at this rate tells how much.",
+    "Go back before the climb, lower the learning rate (to about a third) or warm up longer, and clip the "
+    "gradient norm. FP8 narrows the stable range: a BF16 run at this rate tells how much.",
     {
         "transformer_engine": "no FP8 setting helps",
         "torchao": "no FP8 setting helps",
@@ -144,9 +143,8 @@ def _climbs(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
             tensors=lead,
             onset_last=s.detected,
             order="backward" if lead else None,
-            summary=f"The loss turned about step {s.onset:,} and has climbed {s.peak:.2f} nats "
-            "at full learning rate, with no "
-            "precision fault before it.",
+            summary=f"The loss turned about step {s.onset:,} and has climbed {s.peak:.2f} nats at full "
+            "learning rate, with no precision fault before it.",
             evidence=[Evidence("loss above its lowest level", s.peak_step, s.peak, "falling or flat")],
             remedy=fitting(run, FP8, PLAIN),
             decisive_test="Restart before the turn with a third of the rate: if the loss keeps "

@@ -41,18 +41,16 @@ from floatscope_diagnostics.rule import (
 )
 
 CLIPPED_AT = 1.0  # the usual largest norm: where the logged one is the clipped one, it repeats
-ROOT_TOLERANCE = (
-    1e-5  # of the square to a whole number: 1.41421356 and 1.7320508 were seen, norms of 2 and 3 ones
-)
+# Of the square to a whole number: 1.41421356 and 1.7320508 were seen, norms of 2 and 3 ones.
+ROOT_TOLERANCE = 1e-5
 PRINTED = 1e4  # norms with at most four decimals say nothing by repeating
 USUAL_LOSS = 0.05  # losses that live near 0 (reinforcement learning, memorised data) may reach it
 FP8 = Remedy(
-    "Take out nan_to_num and silent skips, then find the operation in front of this tensor that "
-    "makes the value. With delayed "
-    "scaling zero its amax history: an Inf freezes the scale until it leaves.",
+    "Take out nan_to_num and silent skips, then find the operation in front of this tensor that makes the "
+    "value. With delayed scaling zero its amax history: an Inf freezes the scale until it leaves.",
     {
-        "transformer_engine": "Float8CurrentScaling() does not remember the Inf; casts "
-        "saturate, so count Inf before the cast",
+        "transformer_engine": "Float8CurrentScaling() does not remember the Inf; casts saturate, so count "
+        "Inf before the cast",
         "torchao": "clamp before the cast hides Inf: count it before",
         "megatron": "--check-for-nan-in-loss-and-grad, --check-for-large-grads",
         "deepspeed": "log engine.skipped_steps; bf16 skips are silent",

@@ -39,9 +39,8 @@ from floatscope_diagnostics.rule import (
 )
 
 REMEDY = Remedy(
-    "Resume again with the master weights of the same checkpoint, or copy the model's weights "
-    "into the masters before the first "
-    "update.",
+    "Resume again with the master weights of the same checkpoint, or copy the model's weights into the "
+    "masters before the first update.",
     {
         "transformer_engine": "FusedAdam.load_state_dict with master_param; check "
         "get_unscaled_state after loading",
@@ -52,9 +51,8 @@ REMEDY = Remedy(
     },
 )
 
-FARTHEST_LOG2 = (
-    1.5  # weights of another checkpoint are of a similar size; further off the optimizer state is wrong
-)
+# Weights of another checkpoint are of a similar size; further off the optimizer state is wrong.
+FARTHEST_LOG2 = 1.5
 
 
 def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding]:
@@ -75,9 +73,9 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             confidence=0.93 if resumed else 0.75,
             tensors=(),
             lasting=True,
-            summary=f"The update of step {s.onset:,} is {2**s.peak:,.3g} times too long and "
-            "replaced the weights"
-            f"{' right after the resume' if resumed else ''}: the master weights are not those of the model.",
+            summary=f"The update of step {s.onset:,} is {2**s.peak:,.3g} times too long and replaced the "
+            f"weights{' right after the resume' if resumed else ''}: the master weights are not those of the "
+            "model.",
             evidence=[
                 Evidence("update_norm, log2 above its level", s.onset, s.peak, "within 1.3"),
                 Evidence(

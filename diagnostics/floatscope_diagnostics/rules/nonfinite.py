@@ -68,9 +68,8 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
         summary=f"NaN or Inf appears{where} at step {first.onset:,}; no rule explains where it comes from.",
         evidence=tuple(_shown(s) for s in here),
         remedy=Remedy(
-            "Stop, go back to the last clean step, and log nan_count, inf_count, amax and scale "
-            "of every tensor for the steps "
-            "before it."
+            "Stop, go back to the last clean step, and log nan_count, inf_count, amax and scale of every "
+            "tensor for the steps before it."
         ),
         decisive_test="Replay the step with the same batch. If it fails again, the first tensor "
         "named leads to the operation.",
@@ -107,8 +106,8 @@ def _gradient_norm(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
             remedy=Remedy(
                 "Check whether the optimizer still steps; log grad_norm of every weight to find the layer."
             ),
-            decisive_test="Print the gradient norm of every weight in one step: the layers "
-            "whose norm is not finite.",
+            decisive_test="Print the gradient norm of every weight in one step: the layers whose norm is "
+            "not finite.",
         )
 
 

@@ -41,13 +41,11 @@ from floatscope_diagnostics.rule import (
 )
 
 FP8 = Remedy(
-    "Run this operation (for a weight gradient: the wgrad GEMM of this layer) in BF16 or on "
-    "another backend, restore the last "
-    "clean checkpoint and block the one written since.",
+    "Run this operation (for a weight gradient: the wgrad GEMM of this layer) in BF16 or on another "
+    "backend, restore the last clean checkpoint and block the one written since.",
     {
-        "transformer_engine": "debug feature DisableFP8GEMM for this layer and GEMM; "
-        "NVTE_FUSED_ATTN=0 or NVTE_FLASH_ATTN=0 to "
-        "change the attention backend",
+        "transformer_engine": "debug feature DisableFP8GEMM for this layer and GEMM; NVTE_FUSED_ATTN=0 or "
+        "NVTE_FLASH_ATTN=0 to change the attention backend",
         "torchao": "exclude the layer in module_filter_fn; run without torch.compile",
         "megatron": "--rerun-mode validate_results; --no-gradient-accumulation-fusion",
         "deepspeed": "switch fused kernels off one by one",
@@ -78,9 +76,8 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             confidence=0.92 if len(s.first) <= 2 else 0.62,
             order="backward",
             lasting=True,
-            summary=f"The weight gradient of {s.tensor} is not finite at step {s.onset:,} "
-            "although everything that goes into it is: "
-            "the operation is at fault.",
+            summary=f"The weight gradient of {s.tensor} is not finite at step {s.onset:,} although "
+            "everything that goes into it is: the operation is at fault.",
             evidence=[Evidence("grad_norm", s.onset, "not finite", "finite", s.tensor)],
             remedy=fitting(run, FP8, PLAIN),
             decisive_test="Recompute this weight gradient in FP32 from the saved input and "
@@ -98,9 +95,8 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             confidence=0.66,
             order="forward",
             lasting=True,
-            summary=f"{s.tensor} is the first tensor that is not finite at step {s.onset:,}, "
-            "behind clean inputs and a correct "
-            "scale: the operation before it is at fault.",
+            summary=f"{s.tensor} is the first tensor that is not finite at step {s.onset:,}, behind clean "
+            "inputs and a correct scale: the operation before it is at fault.",
             evidence=[bad_values(s)],
             remedy=fitting(run, FP8, PLAIN),
             decisive_test="Recompute the operation in front of this tensor in FP32 from its "

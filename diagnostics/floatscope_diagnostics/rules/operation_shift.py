@@ -66,26 +66,20 @@ STEADY = (
     "scale_reset", "scale_nonfinite", "sqnr_drop_all", "loss_constant", "grad_norm_zero",
     "no_labels", "nonfinite_forward", "nonfinite_weight",
 )  # fmt: skip
-FLUSHED = (
-    "underflow",
-    "headroom_up",
-    "amax_zero",
-)  # zeros in one layer's gradient make those behind it small
+FLUSHED = ("underflow", "headroom_up", "amax_zero")  # zeros in one gradient make those behind it small
 FALL_LOG2 = -1.2  # all gradients together; data that is harder makes them larger
 LEAP_LOG2 = 2.0  # of an input's size in one step, with nothing in front of it that moved
-FAR_LEAP_LOG2 = (
-    6.5  # no tensor of a healthy operation becomes a hundred times larger from one step to the next
-)
+# No tensor of a healthy operation becomes a hundred times larger from one step to the next.
+FAR_LEAP_LOG2 = 6.5
 FEW_LAYERS = 2
 OUTLIER_LOG2 = 2.0  # amax further up than rms: a few elements; a tile moves both alike, measured within 0.9
 INNER_LEAP_LOG2 = 1.0  # behind a first block that stays: other data changes the first block as well
 FP8 = Remedy(
-    "Run this operation in BF16 or on another backend, restore the last "
-    "clean checkpoint and block the one written since.",
+    "Run this operation in BF16 or on another backend, restore the last clean checkpoint and block the one "
+    "written since.",
     {
-        "transformer_engine": "debug feature DisableFP8GEMM for this layer and GEMM; "
-        "NVTE_FUSED_ATTN=0 or NVTE_FLASH_ATTN=0 to "
-        "change the attention backend",
+        "transformer_engine": "debug feature DisableFP8GEMM for this layer and GEMM; NVTE_FUSED_ATTN=0 or "
+        "NVTE_FLASH_ATTN=0 to change the attention backend",
         "torchao": "exclude the layer in module_filter_fn; run without torch.compile",
         "megatron": "--rerun-mode validate_results; --no-gradient-accumulation-fusion",
         "deepspeed": "switch fused kernels off one by one",
@@ -136,8 +130,7 @@ def _shifts(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
             tensors=_located(where, run) if fell else () if where is None else (where,),
             order="forward" if where is not None or fell else None,
             summary=f"The loss stepped up by {s.peak:.2f} nats about step {s.onset:,} on training and "
-            "held-out "
-            f"data alike, with no precision fault: {_operation(where)} computes something else.",
+            f"held-out data alike, with no precision fault: {_operation(where)} computes something else.",
             evidence=[
                 Evidence("loss above its level", s.peak_step, s.peak, f"{s.expected or 0:.3g}"),
                 Evidence("eval_loss above its level", held_out.peak_step, held_out.peak, "unchanged"),
@@ -168,8 +161,8 @@ def _breaks(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
             f"{_operation(where).capitalize()} computes something else.",
             evidence=[Evidence("loss minus baseline", s.onset, s.value, f"{s.expected or 0:.4f} as before")],
             remedy=fitting(run, FP8, PLAIN),
-            decisive_test="Compare each layer's output of both runs on one batch: the first "
-            "that differs is it.",
+            decisive_test="Compare each layer's output of both runs on one batch: the first that differs is "
+            "it.",
         )
 
 
@@ -200,9 +193,8 @@ def _gradients_fall(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
             tensors=_located(where, run),
             order="forward",
             lasting=True,
-            summary=f"At step {g.onset:,} the gradients of all layers became "
-            f"{2 ** -g.extra['log2']:,.3g} times "
-            f"smaller{' while the loss went up' if loss else ''}, with the same data, rate and scales: "
+            summary=f"At step {g.onset:,} the gradients of all layers became {2 ** -g.extra['log2']:,.3g} "
+            f"times smaller{' while the loss went up' if loss else ''}, with the same data, rate and scales: "
             f"{_operation(where)} computes something else.",
             evidence=[
                 Evidence(
@@ -253,9 +245,8 @@ def _leaps(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
             confidence=0.95 if sure else 0.7,
             tensors=(where,),
             order="forward",
-            summary=f"{s.tensor} is {2**s.value:,.3g} times its size from step {s.onset:,} on and "
-            "everything in "
-            f"front of it is as before: {_operation(where)} computes something else.",
+            summary=f"{s.tensor} is {2**s.value:,.3g} times its size from step {s.onset:,} on and everything "
+            f"in front of it is as before: {_operation(where)} computes something else.",
             evidence=[Evidence("log2 rms against its level", s.onset, s.value, "within 0.5", s.tensor)],
             remedy=fitting(run, FP8, PLAIN),
             decisive_test="Recompute the operation in front of this tensor in FP32 from its saved inputs: "
@@ -290,9 +281,8 @@ def _zeros(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
             tensors=(place,),
             order="backward" if forward is None else "forward",
             lasting=True,
-            summary=f"From step {z.onset:,} on {z.value:.0f} % of {forward or z.tensor} are exactly 0 "
-            "before the "
-            f"cast, without an underflow in front of it: {_operation(place)} leaves a tile out.",
+            summary=f"From step {z.onset:,} on {z.value:.0f} % of {forward or z.tensor} are exactly 0 before "
+            f"the cast, without an underflow in front of it: {_operation(place)} leaves a tile out.",
             evidence=[
                 Evidence("zero_pct above its level", z.onset, z.value, "within 4", forward or z.tensor)
             ],
@@ -321,9 +311,8 @@ def _apart(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
             severity="warning",
             confidence=0.7 if s.signal == "gradient_apart" else 0.65,
             order="backward",
-            summary=f"From step {s.onset:,} on the gradient at {s.tensor} is {2**s.value:,.3g} times "
-            "out of line "
-            "with those of all other layers: the operation around it computes something else.",
+            summary=f"From step {s.onset:,} on the gradient at {s.tensor} is {2**s.value:,.3g} times out of "
+            "line with those of all other layers: the operation around it computes something else.",
             evidence=[
                 Evidence("log2 rms against the median", s.onset, s.value, "within 1 of its level", s.tensor)
             ],

@@ -43,9 +43,8 @@ EXCLUDING = ("lr_jump", "lr_zero", "zero_grad_rise", "grad_norm_zero", "underflo
 FARTHEST_LOG2 = 1.5  # of the parameter norm: further than any other checkpoint of the run lies
 LOSS_FIRST = ("loss_jump", "loss_nonfinite", "loss_constant")
 REMEDY = Remedy(
-    "Check the optimizer state: both moments restored, the second moment not in FP8 E4M3, "
-    "epsilon at most 1e-8. Go back to the "
-    "last clean step.",
+    "Check the optimizer state: both moments restored, the second moment not in FP8 E4M3, epsilon at most "
+    "1e-8. Go back to the last clean step.",
     {
         "transformer_engine": "FusedAdam(exp_avg_sq_dtype=torch.bfloat16 or torch.float32, eps=1e-8)",
         "torchao": "avoid AdamWFp8 for the second moment",
@@ -79,9 +78,8 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             severity="critical" if long else "warning",
             confidence=0.9 if (long and (loss or weights)) else 0.78,
             tensors=(),
-            summary=f"Updates are {2**s.peak:,.3g} times too {'long' if long else 'short'} since "
-            f"step {s.onset:,} at an unchanged "
-            "learning rate: the optimizer state is wrong.",
+            summary=f"Updates are {2**s.peak:,.3g} times too {'long' if long else 'short'} since step "
+            f"{s.onset:,} at an unchanged learning rate: the optimizer state is wrong.",
             evidence=[
                 Evidence(
                     "update_norm or update_ratio, log2 off its level", s.peak_step, s.peak, "within 1.3"
@@ -93,8 +91,8 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
                 *(Evidence(x.signal, x.peak_step, x.peak, f"near {x.expected or 0:.3g}") for x in loss[:1]),
             ],
             remedy=REMEDY,
-            decisive_test="Print the norms of exp_avg and exp_avg_sq before and after this "
-            "step: one of them jumps or is 0.",
+            decisive_test="Print the norms of exp_avg and exp_avg_sq before and after this step: one of "
+            "them jumps or is 0.",
         )
 
 

@@ -34,8 +34,8 @@ from floatscope_diagnostics.rule import (
 )
 
 REMEDY = Remedy(
-    "Stop at the lowest held-out loss; check that the sampler does not repeat batches; add data "
-    "or regularisation.",
+    "Stop at the lowest held-out loss; check that the sampler does not repeat batches; add data or "
+    "regularisation.",
     {
         "transformer_engine": "no setting",
         "torchao": "no setting",
@@ -55,9 +55,8 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             severity="warning",
             confidence=0.88,
             onset_last=s.detected,
-            summary=f"The held-out loss rises ({s.peak:.2f} nats above its lowest) while the "
-            "training loss falls, since about step "
-            f"{s.onset:,}.",
+            summary=f"The held-out loss rises ({s.peak:.2f} nats above its lowest) while the training loss "
+            f"falls, since about step {s.onset:,}.",
             evidence=[
                 Evidence("eval_loss above its lowest level", s.peak_step, s.peak, "falling with the loss")
             ],

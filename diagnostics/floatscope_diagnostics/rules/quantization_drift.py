@@ -52,13 +52,11 @@ from floatscope_diagnostics.rule import (
 )
 
 REMEDY = Remedy(
-    "Restore round to nearest even in every cast (and stochastic rounding for FP4 gradients "
-    "only); if the casts are right, "
-    "keep the layers with the lowest SQNR in BF16 or use a block recipe.",
+    "Restore round to nearest even in every cast (and stochastic rounding for FP4 gradients only); if the "
+    "casts are right, keep the layers with the lowest SQNR in BF16 or use a block recipe.",
     {
-        "transformer_engine": "Float8BlockScaling() or MXFP8BlockScaling(); DisableFP8Layer "
-        "(debug features) to find the layer; "
-        "MMParams(use_split_accumulator=True) for fprop",
+        "transformer_engine": "Float8BlockScaling() or MXFP8BlockScaling(); DisableFP8Layer (debug "
+        "features) to find the layer; MMParams(use_split_accumulator=True) for fprop",
         "torchao": 'Float8LinearConfig.from_recipe_name("rowwise_with_gw_hp"); use_fast_accum=False',
         "megatron": "--fp8-recipe blockwise; --first-last-layers-bf16; --accumulate-allreduce-grads-in-fp32",
         "deepspeed": "exclude the layer from the FP8 region",
@@ -127,9 +125,8 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             confidence=0.92 if not near else 0.96,
             tensors=(),
             order=None,
-            summary=f"All casts lose precision at once since step {s.onset:,}: {s.peak:.1f} dB "
-            f"less in {len(s.tensors)} tensors "
-            "with unchanged range. The rounding has changed.",
+            summary=f"All casts lose precision at once since step {s.onset:,}: {s.peak:.1f} dB less in "
+            f"{len(s.tensors)} tensors with unchanged range. The rounding has changed.",
             evidence=[
                 Evidence("sqnr_db below its level", s.peak_step, s.peak, "within 1", s.peak_tensor),
                 *(
@@ -138,9 +135,8 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
                 ),
             ],
             remedy=REMEDY,
-            decisive_test="Cast a tensor whose values lie between two codes and look at the "
-            "signs of the errors: all toward zero "
-            "proves truncation.",
+            decisive_test="Cast a tensor whose values lie between two codes and look at the signs of the "
+            "errors: all toward zero proves truncation.",
         )
     if rounds(run):
         for g in gaps:

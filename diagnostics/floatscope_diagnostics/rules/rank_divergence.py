@@ -40,9 +40,8 @@ from floatscope_diagnostics.rule import (
 )
 
 REMEDY = Remedy(
-    "Compare parameter hashes of all ranks, drain the node that differs (DCGM diagnostics), "
-    "restore all ranks from the last clean "
-    "checkpoint.",
+    "Compare parameter hashes of all ranks, drain the node that differs (DCGM diagnostics), restore all "
+    "ranks from the last clean checkpoint.",
     {
         "transformer_engine": "DelayedScaling(reduce_amax=True) keeps scales equal over ranks",
         "torchao": "torch.distributed.tensor checks: compare local shards of replicated parameters",
@@ -82,9 +81,8 @@ def _outliers(symptoms: Symptoms) -> Iterator[Finding]:
             severity="warning",
             confidence=0.7,
             order="backward",
-            summary=f"The gradient of rank {rank} is {2**s.peak:,.3g} times out of line with the "
-            "other ranks since step "
-            f"{s.onset:,}.",
+            summary=f"The gradient of rank {rank} is {2**s.peak:,.3g} times out of line with the other ranks "
+            f"since step {s.onset:,}.",
             evidence=[
                 Evidence("log2 spread of local_grad_norm above its level", s.peak_step, s.peak, "below 2")
             ],

@@ -51,8 +51,8 @@ BACKWARD = ("/grad_output", "/grad_input")
 STALE_COPY_MAX_SHARE = 0.5  # of the weights; all at once is a change of rounding, not a stale copy
 SETTINGS = {
     "transformer_engine": "load _extra_state with the checkpoint, or recalibrate with "
-    "te.autocast(enabled=False, "
-    "calibrating=True); DelayedScaling(reduce_amax=True); or Float8CurrentScaling()",
+    "te.autocast(enabled=False, calibrating=True); DelayedScaling(reduce_amax=True); or "
+    "Float8CurrentScaling()",
     "torchao": 'dynamic scaling keeps no state: Float8LinearConfig.from_recipe_name("tensorwise")',
     "megatron": "--fp8-recipe tensorwise (or blockwise, mxfp8); with delayed reduce amax over "
     "the TP x CP group",
@@ -64,14 +64,12 @@ ADVICE = {
     "scale, not get an infinite one.",
     "lost_at_resume": "Load the FP8 state with the checkpoint, or run a few calibration steps "
     "before the first update.",
-    "frozen": "Find why the update does not run for these tensors: stale pointers after a "
-    "reallocation, a module outside the "
-    "autocast region, or an Inf in the amax history.",
-    "reduction_group": "The amax must cover the whole tensor: reduce it over all its shards "
-    "(TP, CP, and DP with sequence "
-    "parallel).",
-    "recompute": "The amax history advances more than once a step: disable the update in the "
-    "recomputed forward.",
+    "frozen": "Find why the update does not run for these tensors: stale pointers after a reallocation, a "
+    "module outside the autocast region, or an Inf in the amax history.",
+    "reduction_group": "The amax must cover the whole tensor: reduce it over all its shards (TP, CP, and DP "
+    "with sequence parallel).",
+    "recompute": "The amax history advances more than once a step: disable the update in the recomputed "
+    "forward.",
     "stale_fp8_copy": "Refresh the quantised weights after every optimizer step; check "
     "is_first_microbatch and weight caching.",
 }
@@ -162,9 +160,8 @@ def _stale_copies(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
             confidence=0.85,
             tensors=first,
             order="forward",
-            summary=f"The quantised copy of {first[0]} is no longer refreshed since step "
-            f"{s.onset:,}: its error grows while its "
-            "scale stays right.",
+            summary=f"The quantised copy of {first[0]} is no longer refreshed since step {s.onset:,}: its "
+            "error grows while its scale stays right.",
             evidence=[Evidence("sqnr_db below its level", s.peak_step, s.peak, "within 0.3", s.peak_tensor)],
             remedy=Remedy(ADVICE["stale_fp8_copy"], SETTINGS),
             decisive_test="Compare the dequantised copy with the master weight: the difference "
@@ -218,9 +215,8 @@ def _finding(
             ),
         ],
         remedy=Remedy(ADVICE.get(kind or "", ADVICE["frozen"]), SETTINGS),
-        decisive_test="Print the module's scale and amax history before and after one update: "
-        "the recipe's formula must give "
-        "the scale.",
+        decisive_test="Print the module's scale and amax history before and after one update: the recipe's "
+        "formula must give the scale.",
     )
 
 

@@ -49,9 +49,9 @@ LEAP_LOG2 = 3.0
 MASS_PCT = 8.0  # so much of a tensor clips, and NaN behind it in the same step: the cast does not saturate
 SPIKE_CONFIDENCE = 0.3  # kept as the lesser hypothesis beside a poisoned history
 REMEDY = Remedy(
-    "Let the scale follow the tensor: current or block scaling for this layer, or a margin of 1 "
-    "to 3 bits and a long "
-    "amax history with the maximum. A run whose casts do not saturate must go back to the last clean step.",
+    "Let the scale follow the tensor: current or block scaling for this layer, or a margin of 1 to 3 bits "
+    "and a long amax history with the maximum. A run whose casts do not saturate must go back to the last "
+    "clean step.",
     {
         "transformer_engine": "Float8CurrentScaling() or Float8BlockScaling(); with delayed: "
         "DelayedScaling(margin=2, "
@@ -103,9 +103,8 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             tensors=tensors,
             lasting=True if nan else None,
             order="backward" if tensors and tensors[0].endswith(("grad_output", "grad_input")) else "forward",
-            summary=f"{tensors[0]} clips at step {clip.onset:,}: its values are up to {sat:,.3g} "
-            "times what the scale from "
-            f"earlier steps can hold{' and the cast turns them into NaN' if nan else ''}.",
+            summary=f"{tensors[0]} clips at step {clip.onset:,}: its values are up to {sat:,.3g} times what "
+            f"the scale from earlier steps can hold{' and the cast turns them into NaN' if nan else ''}.",
             evidence=[
                 Evidence("overflow_pct", clip.peak_step, clip.peak, "near 0", clip.peak_tensor),
                 Evidence("amax * scale / format maximum", clip.onset, sat, "below 2", tensors[0]),

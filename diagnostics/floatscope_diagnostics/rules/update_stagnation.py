@@ -37,9 +37,8 @@ from floatscope_diagnostics.rule import (
 )
 
 REMEDY = Remedy(
-    "Keep FP32 master weights (or the lost bits of BF16 weights), or round stochastically. Go "
-    "back to the last clean step if "
-    "the loss has flattened.",
+    "Keep FP32 master weights (or the lost bits of BF16 weights), or round stochastically. Go back to the "
+    "last clean step if the loss has flattened.",
     {
         "transformer_engine": "FusedAdam(..., master_weights=True) or store_param_remainders=True",
         "torchao": "torchao.optim.AdamW8bit(..., bf16_stochastic_round=True)",
@@ -47,9 +46,8 @@ REMEDY = Remedy(
         "deepspeed": '"bf16": {"enabled": true} keeps FP32 master weights; do not train raw bf16 parameters',
     },
 )
-DEAD_PCT = (
-    99.9  # everything unchanged with a learning rate above 0: the step was skipped or the gradients are 0
-)
+# Everything unchanged with a learning rate above 0: the step was skipped or the gradients are 0.
+DEAD_PCT = 99.9
 
 
 def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding]:
@@ -66,9 +64,8 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             severity="warning",
             confidence=0.92 if len(s.tensors) > 1 else 0.7,
             tensors=s.first if len(s.tensors) <= 2 else (),
-            summary=f"Since step {s.onset:,} up to {s.peak:.0f} % of the weights keep their "
-            "stored value in a step "
-            f"({len(s.tensors)} tensors): the updates round away.",
+            summary=f"Since step {s.onset:,} up to {s.peak:.0f} % of the weights keep their stored value in "
+            f"a step ({len(s.tensors)} tensors): the updates round away.",
             evidence=[Evidence("unchanged_pct", s.peak_step, s.peak, "near 0", s.peak_tensor)],
             remedy=REMEDY,
             decisive_test="Keep an FP32 copy of one weight for 50 steps: if it moves and the "
