@@ -59,6 +59,7 @@ class ShadowScale:
         self._last: int | None = None
         self._version = -1
         self._top: Float64 = np.empty(0)
+        self._history: NDArray[np.int64] = np.zeros(0, np.int64)
         self._known: Float64 = np.zeros(size)  # largest amax sure to be in the window, from ``expect``
         self._mine: dict[int, Bool] = {}
         self._has: dict[int, bool] = {}
@@ -151,6 +152,7 @@ class ShadowScale:
         self._mine = {rule: columns.rule == rule for rule in (DELAYED_MAX, DELAYED_RECENT, CURRENT)}
         self._has = {rule: bool(mask.any()) for rule, mask in self._mine.items()}
         self._top = columns.fmax * np.exp2(-columns.margin_log2)
+        self._history = columns.history
 
     def _expect_max(self, columns: Columns, amax: Float64, low: Float64, high: Float64, passes: int) -> None:
         mine, top = self._mine[DELAYED_MAX], self._top
@@ -187,8 +189,14 @@ class ShadowScale:
         implied = np.where((scale > 0) & np.isfinite(scale), self._top / scale, np.nan)
         told = mine & ~np.isnan(implied)
         fresh = told & np.isnan(self.unknown)
-        bound = np.where(implied <= self._known * (1 + 1e-3), 0.0, implied)
-        bound = np.fmin(self.unknown, bound)
+        bound = np.fmin(self.unknown, implied)
+        hidden = (self.unknown > 0) & (implied <= self._known * (1 + 1e-3))
+        if hidden.any():
+            # An amax logged after all unknown ones outlives them. One from before a gap does not: what the
+            # gap hides below it comes to light when it leaves the window.
+            later = self.stair_pass >= np.maximum(self.count - self._history, self.born)
+            newest = np.where(later, self.stair_value, 0.0).max(axis=0)
+            bound = np.where(hidden & (implied <= newest * (1 + 1e-3)), 0.0, bound)
         if fresh.any():
             self.born = np.where(fresh, self.count, self.born)
             bound = np.where(fresh, implied, bound)

@@ -104,6 +104,27 @@ def test_a_hole_in_the_log_leaves_only_the_upper_bound() -> None:
     assert high[0] >= 224.0
 
 
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.tuples(st.floats(0.1, 10.0), st.sampled_from(["row", "row", "row", "no amax", "no row"])),
+             min_size=10, max_size=80),
+    st.sampled_from([2, 4, 8]),
+)  # fmt: skip
+def test_a_correct_scale_is_never_outside_however_much_of_the_log_is_missing(
+    rows: list[tuple[float, str]], history: int
+) -> None:
+    """What a gap hides below a logged amax comes to light when that one leaves the window."""
+    table = columns(history=history)
+    shadow = ShadowScale(1)
+    truth = History(448.0, history)
+    for step, (amax, logged) in enumerate(rows):
+        if logged != "no row":
+            seen = np.array([amax if logged == "row" else math.nan])
+            low, high = shadow.step(step, seen, np.array([truth.scale]), table)
+            assert off_by(float(low[0]), float(high[0]), truth.scale) < TOLERANCE_LOG2
+        truth.update(amax)
+
+
 def test_a_tiny_amax_gives_flt_max() -> None:
     table = columns(history=1, algo="most_recent")
     shadow = ShadowScale(1)
