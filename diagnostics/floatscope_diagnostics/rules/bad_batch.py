@@ -12,8 +12,8 @@ What excludes it
     A rate, update, parameter norm, scale or clipped tensor that moved first; missing labels; a loss that
     stays up (data shift).
 Known false positives
-    Curricula with rare hard documents; a spike that sound data can make (3 nats, or 1.5 times the level)
-    is a note.
+    Curricula with rare hard documents; a spike that sound data can make (3 nats, 1.5 times the level, or 13
+    standard deviations, which batches of one sequence pass last) is a note.
 What to do
     Look at the batch, filter it, keep gradient clipping on.
 Source
@@ -39,6 +39,7 @@ from floatscope_diagnostics.rule import (
 SPIKE_ROWS = 12  # a stretch of bad batches; longer is a shift of the data
 SERIES_ROWS = 6  # so many in a row are no accident, however small
 BEFORE_STEPS = 4
+HARD_SIGMA = 13.0  # in the loss's own spread sound batches reach 10.8, garbled ones are at 15.5 or more
 HARD_NATS, HARD_SHARE = 3.0, 1.5  # sound batches reach 2.6 nats and 1.15 of the level, garbled ones 4 and 2.4
 MOVERS = ("lr_jump", "norm_jump", "update_jump", "weights_jump", "clipping", "scale_high", "scale_reset",
           "scale_nonfinite",
@@ -69,7 +70,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             symptom="spike_recovered",
             severity="warning"
             if (s.rows >= SERIES_ROWS and s.rows > (s.last - s.onset) / symptoms.stride)
-            or s.peak > max_ordinary(s.expected)
+            or (s.peak > max_ordinary(s.expected) and s.peak > HARD_SIGMA * s.extra.get("sigma", 0.0))
             else "info",
             confidence=0.5 if not run.stats else 0.85 if grads else 0.75,
             summary=f"A loss spike of +{s.peak:.2f} nats at step {s.onset:,}, gone by step {s.last + 1:,}: "

@@ -25,9 +25,22 @@ def very_hard(step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
         scalars["grad_norm"] *= 9.0
 
 
+def one_sequence(*, spike: float) -> Run:
+    """Batches of one sequence: the loss scatters by 0.3 nats and has long tails."""
+
+    def after(step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
+        scalars["loss"] += 0.4 * ((step * 7919) % 13 - 6) / 6 + (spike if step == FAULT else 0.0)
+
+    return Run(after=after)
+
+
+HARD_SEQUENCE, GARBLED_SEQUENCE = one_sequence(spike=3.0), one_sequence(spike=8.0)
 CASES = [
     Case("two garbled batches", Run(after=garbled).info(), Run(after=garbled).rows(),
          (Want("bad_batch", (FAULT, FAULT)),)),
     Case("one hard batch, clipped", Run(after=hard).info(), Run(after=hard).rows()),
     Case("one very hard batch is a note", Run(after=very_hard).info(), Run(after=very_hard).rows()),
+    Case("a hard batch of one sequence is a note", HARD_SEQUENCE.info(), HARD_SEQUENCE.rows()),
+    Case("a garbled batch of one sequence", GARBLED_SEQUENCE.info(), GARBLED_SEQUENCE.rows(),
+         (Want("bad_batch", (FAULT, FAULT)),)),
 ]  # fmt: skip
