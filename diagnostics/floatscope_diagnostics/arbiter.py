@@ -120,7 +120,7 @@ def _explains(cause: Finding, effect: Finding, stride: int) -> bool:
         return False
     if effect.kind in EXACT_KINDS and cause.cause in MERELY_LARGE:
         return False
-    if cause.rank is not None and effect.rank is not None and cause.rank != effect.rank:
+    if _apart(cause, effect):
         return False
     if cause.segment < effect.segment:
         return cause.last is None and cause.resolved is None
@@ -129,6 +129,12 @@ def _explains(cause: Finding, effect: Finding, stride: int) -> bool:
     if _begins(cause) > _begins(effect):
         return False
     return effect.onset <= _end(cause) + MEMORY_ROWS * stride
+
+
+def _apart(a: Finding, b: Finding) -> bool:
+    """Whether each was seen on one rank, and not on the same. A rank below 0 is all ranks together."""
+    one_each = a.rank is not None and b.rank is not None and min(a.rank, b.rank) >= 0
+    return one_each and a.rank != b.rank
 
 
 def _same_incident(a: Finding, b: Finding, stride: int) -> bool:
@@ -173,7 +179,7 @@ def _merge_ranks(candidates: Sequence[Finding], stride: int) -> list[Finding]:
             same = (other.cause, other.kind, other.segment) == (f.cause, f.kind, f.segment)
             two = (
                 other.rank != f.rank and min(other.rank or 0, f.rank or 0) >= 0
-            )  # below 0: seen over all ranks
+            )  # below 0: all ranks together
             if same and two and abs(other.onset - f.onset) <= RIVAL_ROWS * stride:
                 first = min(other, f, key=lambda x: (x.onset, -1 if x.rank is None else x.rank))
                 out[i] = replace(

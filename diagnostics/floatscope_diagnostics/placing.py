@@ -1,4 +1,4 @@
-"""Where in the network something begins, what the held-out loss says about it, and the numbers to show."""
+"""Where and when something begins, what the held-out loss says about it, and the numbers to show."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ _BLOCK = re.compile(r".*?\d+(?=\.|/|$)")
 LEARNABLE_NATS = 1.5  # 90 % random labels cost 4 nats at once, and 3 nats of held-out loss ten steps later
 LATER_ROWS = 4  # behind the last clipped step; a sum over high losses takes as long to forget one spike
 ABRUPT_SHARE = 0.6  # of a step, gained from one row to the next; what grows gains it bit by bit
+JUMP_ROWS = 16  # behind the first sign of a shift, where a sum that began on noise meets the step itself
+NOTICED_ROWS = 8  # a fast average over six rows notices a step within them
+ABRUPT_LOSS_SHARE = 0.5  # of the loss above its level, gained in one step
 SAME_ROWS = 4  # a change that crosses the network does so inside one step; levels find it in the same row
 
 
@@ -43,6 +46,30 @@ def first_step_forward(onset: int, symptoms: Symptoms, run: RunFacts, *, rank: i
         return None
     layer = first.rpartition("/")[0] if first.endswith("/output") else producer_of(first, run)
     return None if layer is None else f"{layer}/output"
+
+
+def loss_stepped_at(shift: Symptom, symptoms: Symptoms) -> int:
+    """Where a lasting step of the loss began: at its jump, since the sum may have begun on noise before it.
+
+    A jump after the shift was proven is a part of it: it must not move what has been reported.
+    """
+    last = shift.onset if shift.detected is None else shift.detected
+    jumps = symptoms.near("loss_jump", shift.onset, before=2, after=JUMP_ROWS)
+    return next((j.onset for j in jumps if j.onset <= last), shift.onset)
+
+
+def stepped(climb: Symptom, symptoms: Symptoms) -> bool:
+    """Whether the loss of a climb went up in one step: the data or an operation, see data shift.
+
+    The turn of a noisy loss lies long before such a step; that the climb was noticed within a few rows of the
+    step tells.
+    """
+    noticed = climb.onset if climb.detected is None else climb.detected
+    near = {
+        n: symptoms.near(n, noticed, before=NOTICED_ROWS) for n in ("loss_jump", "gradients_step", "rms_step")
+    }
+    abrupt_loss = any(j.extra.get("step", 0.0) > ABRUPT_LOSS_SHARE * j.value for j in near["loss_jump"])
+    return abrupt_loss or bool(near["gradients_step"] or near["rms_step"])
 
 
 def held_out_step(onset: int, size: float, symptoms: Symptoms) -> Symptom | None:

@@ -19,11 +19,10 @@ from tests.diagnostics.test_rules import all_cases
 
 Rows = Sequence[Mapping[str, Any]]
 # Alarms that more steps take back: a shift that turns out to be single hard batches, an overflow that the
-# loss scale takes back one step later, a leap that becomes a climb.
+# loss scale takes back one step later.
 TAKEN_BACK = (
     "data_shift: hard batches, not a shift",
     "loss_scale_collapse: the same where the log has no update norm",
-    "unexplained_climb: loss and gradient norm only",
 )
 
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from floatscope_diagnostics.placing import held_out_step
+from floatscope_diagnostics.placing import held_out_step, loss_stepped_at
 from floatscope_diagnostics.rule import (
     Evidence,
     Finding,
@@ -61,12 +61,11 @@ REMEDY = Remedy(
 def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding]:
     """One finding per lasting step of the loss."""
     for s in symptoms.of("loss_shift"):
-        jumps = symptoms.near("loss_jump", s.onset, before=2, after=16)
-        began = jumps[0].onset if jumps else s.onset
+        began = loss_stepped_at(s, symptoms)
         high = s.extra.get("total_high", 0.0)
         if s.rows < MIN_ROWS or (high < HIGH_ROWS and high < HIGH_SHARE * s.rows):
             continue
-        if moved_before(symptoms, began, before=BEFORE_STEPS):
+        if _moved_before(symptoms, began, before=BEFORE_STEPS):
             continue
         step = held_out_step(began, s.value, symptoms)
         held_out = [] if step is None else [step]
@@ -95,7 +94,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
         )
 
 
-def moved_before(symptoms: Symptoms, onset: int, *, before: int) -> bool:
+def _moved_before(symptoms: Symptoms, onset: int, *, before: int) -> bool:
     """Whether a precision signal, the rate or an update moved before the loss did; later is a consequence."""
     if any(symptoms.near(name, onset, before=before, after=1) for name in MOVERS):
         return True

@@ -28,6 +28,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from floatscope_diagnostics.episodes import Symptom
+from floatscope_diagnostics.placing import stepped
 from floatscope_diagnostics.precision import fitting, runs_fp8
 from floatscope_diagnostics.rule import (
     Evidence,
@@ -45,8 +46,6 @@ AFTER_STEPS = 12
 LOSS = ("loss_shift", "loss_jump", "weights_jump", "loss_nonfinite")
 STILL_HIGH = 2.0  # times the rate before the jump: the cause goes on
 CLIMB_ROWS = 6
-ABRUPT_SHARE = 0.5  # of the loss above its level, gained in one step
-STEP_ROWS = 8  # a fast average over six rows notices a step within them
 PRECISION = ("clipping", "underflow", "scale_high", "scale_low", "scale_nonfinite", "scale_reset",
              "sqnr_drop_all",
              "amax_trend", "unchanged", "near_limit")  # fmt: skip
@@ -127,7 +126,7 @@ def _climbs(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
     for s in symptoms.of("loss_climb"):
         if any(symptoms.near(name, s.onset, before=64, after=8) for name in PRECISION) or s.rows < CLIMB_ROWS:
             continue
-        if "lr" not in run.scalars or _stepped(symptoms, s):
+        if "lr" not in run.scalars or stepped(s, symptoms):
             continue
         lead = _grown(symptoms, s)
         grads = [
@@ -150,18 +149,6 @@ def _climbs(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
             decisive_test="Restart before the turn with a third of the rate: if the loss keeps "
             "falling, it was the rate.",
         )
-
-
-def _stepped(symptoms: Symptoms, climb: Symptom) -> bool:
-    """The loss went up in one step, not by climbing: the data or an operation, see data shift.
-
-    The turn of a noisy loss lies long before such a step; that the climb was noticed within a few rows of the
-    step tells.
-    """
-    noticed = climb.onset if climb.detected is None else climb.detected
-    jumps = symptoms.near("loss_jump", noticed, before=STEP_ROWS, after=0)
-    steps = [x for n in ("gradients_step", "rms_step") for x in symptoms.near(n, noticed, before=STEP_ROWS)]
-    return bool(steps) or any(j.extra.get("step", 0.0) > ABRUPT_SHARE * j.value for j in jumps)
 
 
 def _grown(symptoms: Symptoms, climb: Symptom) -> tuple[str, ...]:

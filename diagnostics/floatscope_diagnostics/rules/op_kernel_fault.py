@@ -26,40 +26,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from floatscope_diagnostics.episodes import Symptom
+from floatscope_diagnostics.operation_remedy import operation_remedy
 from floatscope_diagnostics.placing import bad_values
-from floatscope_diagnostics.precision import fitting
 from floatscope_diagnostics.rule import (
     Evidence,
     Finding,
     Need,
-    Remedy,
     Rule,
     RunFacts,
     Symptoms,
     Window,
     about,
-)
-
-FP8 = Remedy(
-    "Run this operation (for a weight gradient: the wgrad GEMM of this layer) in BF16 or on another "
-    "backend, restore the last clean checkpoint and block the one written since.",
-    {
-        "transformer_engine": "debug feature DisableFP8GEMM for this layer and GEMM; NVTE_FUSED_ATTN=0 or "
-        "NVTE_FLASH_ATTN=0 to change the attention backend",
-        "torchao": "exclude the layer in module_filter_fn; run without torch.compile",
-        "megatron": "--rerun-mode validate_results; --no-gradient-accumulation-fusion",
-        "deepspeed": "switch fused kernels off one by one",
-    },
-)
-PLAIN = Remedy(
-    "Run this operation in FP32 or on another backend, restore the last clean checkpoint and block the one "
-    "written since.",
-    {
-        "transformer_engine": "NVTE_FUSED_ATTN=0 or NVTE_FLASH_ATTN=0 to change the attention backend",
-        "torchao": "run without torch.compile",
-        "megatron": "--rerun-mode validate_results; --no-gradient-accumulation-fusion",
-        "deepspeed": "switch fused kernels off one by one",
-    },
 )
 
 
@@ -79,7 +56,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             summary=f"The weight gradient of {s.tensor} is not finite at step {s.onset:,} although "
             "everything that goes into it is: the operation is at fault.",
             evidence=[Evidence("grad_norm", s.onset, "not finite", "finite", s.tensor)],
-            remedy=fitting(run, FP8, PLAIN),
+            remedy=operation_remedy(run),
             decisive_test="Recompute this weight gradient in FP32 from the saved input and "
             "grad_output: finite proves the kernel.",
         )
@@ -98,7 +75,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             summary=f"{s.tensor} is the first tensor that is not finite at step {s.onset:,}, behind clean "
             "inputs and a correct scale: the operation before it is at fault.",
             evidence=[bad_values(s)],
-            remedy=fitting(run, FP8, PLAIN),
+            remedy=operation_remedy(run),
             decisive_test="Recompute the operation in front of this tensor in FP32 from its "
             "saved inputs: finite proves the kernel.",
         )

@@ -34,20 +34,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from floatscope_diagnostics.episodes import Symptom
+from floatscope_diagnostics.operation_remedy import operation_remedy
 from floatscope_diagnostics.placing import (
     abrupt,
     effect_outlasts,
     first_block,
     first_step_forward,
     held_out_step,
+    loss_stepped_at,
     producer_of,
 )
-from floatscope_diagnostics.precision import fitting
 from floatscope_diagnostics.rule import (
     Evidence,
     Finding,
     Need,
-    Remedy,
     Rule,
     RunFacts,
     Symptoms,
@@ -74,27 +74,6 @@ FAR_LEAP_LOG2 = 6.5
 FEW_LAYERS = 2
 OUTLIER_LOG2 = 2.0  # amax further up than rms: a few elements; a tile moves both alike, measured within 0.9
 INNER_LEAP_LOG2 = 1.0  # behind a first block that stays: other data changes the first block as well
-FP8 = Remedy(
-    "Run this operation in BF16 or on another backend, restore the last clean checkpoint and block the one "
-    "written since.",
-    {
-        "transformer_engine": "debug feature DisableFP8GEMM for this layer and GEMM; NVTE_FUSED_ATTN=0 or "
-        "NVTE_FLASH_ATTN=0 to change the attention backend",
-        "torchao": "exclude the layer in module_filter_fn; run without torch.compile",
-        "megatron": "--rerun-mode validate_results; --no-gradient-accumulation-fusion",
-        "deepspeed": "switch fused kernels off one by one",
-    },
-)
-PLAIN = Remedy(
-    "Run this operation in FP32 or on another backend, restore the last clean checkpoint and block the one "
-    "written since.",
-    {
-        "transformer_engine": "NVTE_FUSED_ATTN=0 or NVTE_FLASH_ATTN=0 to change the attention backend",
-        "torchao": "run without torch.compile",
-        "megatron": "--rerun-mode validate_results; --no-gradient-accumulation-fusion",
-        "deepspeed": "switch fused kernels off one by one",
-    },
-)
 
 
 def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding]:
@@ -113,7 +92,6 @@ def _shifts(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
         held_out = held_out_step(s.onset, s.value, symptoms)
         if held_out is None or any(symptoms.near(name, s.onset, before=24, after=8) for name in MOVERS):
             continue
-        jumps = symptoms.near("loss_jump", s.onset, before=2, after=16)
         where = first_step_forward(s.onset, symptoms, run, rank=s.rank)
         fell = any(
             g.extra.get("log2", 0.0) <= FALL_LOG2 for g in symptoms.near("gradients_step", s.onset, after=8)
@@ -124,7 +102,7 @@ def _shifts(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
             symptom="spike_not_recovered",
             severity="warning",
             confidence=0.8,
-            onset=jumps[0].onset if jumps else None,
+            onset=loss_stepped_at(s, symptoms),
             onset_last=s.detected,
             detected=held_out.detected,
             tensors=_located(where, run) if fell else () if where is None else (where,),
@@ -135,7 +113,7 @@ def _shifts(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
                 Evidence("loss above its level", s.peak_step, s.peak, f"{s.expected or 0:.3g}"),
                 Evidence("eval_loss above its level", held_out.peak_step, held_out.peak, "unchanged"),
             ],
-            remedy=fitting(run, FP8, PLAIN),
+            remedy=operation_remedy(run),
             decisive_test="Compare each layer's output with an FP32 reference on one batch: the "
             "first that differs is it.",
         )
@@ -160,7 +138,7 @@ def _breaks(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
             f"next: {s.value:.3f} nats at step {s.onset:,}, with no precision fault. "
             f"{_operation(where).capitalize()} computes something else.",
             evidence=[Evidence("loss minus baseline", s.onset, s.value, f"{s.expected or 0:.4f} as before")],
-            remedy=fitting(run, FP8, PLAIN),
+            remedy=operation_remedy(run),
             decisive_test="Compare each layer's output of both runs on one batch: the first that differs is "
             "it.",
         )
@@ -202,7 +180,7 @@ def _gradients_fall(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
                 ),
                 *(Evidence(x.signal, x.peak_step, x.peak, f"near {x.expected or 0:.3g}") for x in loss[:1]),
             ],
-            remedy=fitting(run, FP8, PLAIN),
+            remedy=operation_remedy(run),
             decisive_test="Compare each layer's output with an FP32 reference on one batch: the "
             "first that differs is it.",
         )
@@ -248,7 +226,7 @@ def _leaps(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
             summary=f"{s.tensor} is {2**s.value:,.3g} times its size from step {s.onset:,} on and everything "
             f"in front of it is as before: {_operation(where)} computes something else.",
             evidence=[Evidence("log2 rms against its level", s.onset, s.value, "within 0.5", s.tensor)],
-            remedy=fitting(run, FP8, PLAIN),
+            remedy=operation_remedy(run),
             decisive_test="Recompute the operation in front of this tensor in FP32 from its saved inputs: "
             "another result proves the kernel.",
         )
@@ -286,7 +264,7 @@ def _zeros(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
             evidence=[
                 Evidence("zero_pct above its level", z.onset, z.value, "within 4", forward or z.tensor)
             ],
-            remedy=fitting(run, FP8, PLAIN),
+            remedy=operation_remedy(run),
             decisive_test="Recompute the operation in front of this tensor in FP32 from its saved inputs: "
             "numbers where the zeros are prove the kernel.",
         )
@@ -316,7 +294,7 @@ def _apart(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
             evidence=[
                 Evidence("log2 rms against the median", s.onset, s.value, "within 1 of its level", s.tensor)
             ],
-            remedy=fitting(run, FP8, PLAIN),
+            remedy=operation_remedy(run),
             decisive_test="Recompute this layer and the operation behind it in FP32, forward and backward: "
             "another result proves the kernel.",
         )

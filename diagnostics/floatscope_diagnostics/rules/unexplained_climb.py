@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from floatscope_diagnostics.placing import stepped
 from floatscope_diagnostics.rule import (
     Alternative,
     Evidence,
@@ -36,7 +37,6 @@ from floatscope_diagnostics.rule import (
 )
 
 CLIMB_ROWS = 6
-STEP_ROWS = 8  # a fast average over six rows notices a step within them
 REMEDY = Remedy(
     "Log lr, update_norm, a fixed held-out batch (eval_loss) and amax, scale, overflow and underflow of the "
     "tensors, go back before the turn and run again.",
@@ -54,9 +54,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
     if "lr" in run.scalars:
         return
     for s in symptoms.of("loss_climb"):
-        noticed = s.onset if s.detected is None else s.detected
-        stepped = symptoms.near("loss_jump", noticed, before=STEP_ROWS)
-        if s.rows < CLIMB_ROWS or any(j.extra.get("step", 0.0) > 0.5 * j.value for j in stepped):
+        if s.rows < CLIMB_ROWS or stepped(s, symptoms):
             continue
         grads = [
             g for n in ("grad_norm_jump", "grad_norm_shift") for g in symptoms.near(n, s.onset, after=64)
