@@ -107,7 +107,7 @@ def recipe_words(recipe: Mapping[str, Any]) -> str:
 
 def _row(c: Connection, run: RunRecord, verdict: Mapping[str, Any] | None) -> RunRow:
     worst = worst_finding((verdict or {}).get("findings", []))
-    confidence = None if worst is None else worst.get("confidence")
+    confidence = None if worst is None else _confidence(worst)
     remedy = (worst or {}).get("remedy") or {}
     return RunRow(
         run_id=run.run_id,
@@ -129,6 +129,14 @@ def _row(c: Connection, run: RunRecord, verdict: Mapping[str, Any] | None) -> Ru
         confidence=confidence if isinstance(confidence, int | float) else None,
         remedy=_first_sentence(remedy.get("text")) if isinstance(remedy, Mapping) else None,
     )
+
+
+def _confidence(finding: Mapping[str, Any]) -> object:
+    """Of the cause, or of the likeliest candidate where none is determined."""
+    if finding.get("cause") != "undetermined":
+        return finding.get("confidence")
+    shares = [a.get("confidence") for a in finding.get("alternatives") or [] if isinstance(a, Mapping)]
+    return max((x for x in shares if isinstance(x, int | float)), default=None)
 
 
 def _losses(c: Connection, run: RunRecord) -> tuple[float | None, ...]:

@@ -45,6 +45,17 @@ def texts(value: Any) -> list[str]:
     return [text for part in value for text in texts(part)] if isinstance(value, list) else []
 
 
+def test_an_undetermined_cause_shows_its_candidates_and_no_number_of_its_own(
+    sqlite_database: Database,
+) -> None:
+    two = [{"cause": "stall", "confidence": 0.5}, {"cause": "bad_batch", "confidence": 0.3}]
+    body = message(sqlite_database, cause="undetermined", confidence=0.2, alternatives=two)
+    whole = "\n".join([body["text"], *texts(body["attachments"])])
+    assert "cause not determined yet" in body["text"]
+    assert "Candidates: stall 50 %, bad batch 30 %." in whole
+    assert "20 %" not in whole
+
+
 def test_a_message_says_all_that_is_needed(sqlite_database: Database) -> None:
     body = message(sqlite_database)
     assert body["text"].startswith(

@@ -250,6 +250,8 @@ def _advice(finding: Mapping[str, Any]) -> str:
 
 
 def _sure(finding: Mapping[str, Any]) -> str:
+    if finding.get("cause") == "undetermined":  # its confidence is that of neither candidate
+        return "cause not determined yet"
     return f"{_percent(finding.get('confidence'))} sure"
 
 
