@@ -32,7 +32,7 @@ from floatscope_diagnostics.stream import RankStream
 from floatscope_diagnostics.summary import summarize
 from floatscope_diagnostics.verdict import Judged, Source, Verdict, status_of
 
-STATE_VERSION = 2
+STATE_VERSION = 3
 # No scalar of a training run lies beyond these; between them ratios and squares are exact enough and finite.
 LARGEST, SMALLEST = 1e30, 1e-37
 
@@ -99,6 +99,7 @@ class Engine:
         if dict(before) != dict(self.run.recipe):
             for rank in sorted(self._streams):
                 self._streams[rank].recipe_changed()
+            self._board.recipe_changed()
 
     def finish(self, status: str | None = None, reason: str | None = None) -> None:
         """The run ended (or was marked so); later steps are still accepted."""

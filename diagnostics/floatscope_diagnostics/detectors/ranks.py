@@ -36,6 +36,7 @@ TOLERANCE = 1e-3  # relative; logs print five digits, real parting grows from st
 _REDUCED = ("fp8_delayed_scaling", None)  # None: not declared, and then the scales decide
 _PENDING = ("segment", "first_rank", "low", "high", "finite", "scale")
 _KEPT = ("scale", "amax", "update_ratio")
+_PLAIN = ("begun", "norm_equal", "norm_apart", "rows", "judged", "segment", "local_rows", "local_since")
 _NORM = "param_norm"
 _LOCAL = "local_grad_norm"
 LOCAL_READY_ROWS = 16
@@ -87,7 +88,12 @@ class RankBoard:
         self.norm_apart = 0
         self.rows = 0
         self.judged: int | None = None
+        self.segment = 0  # of the last step compared
         self.log = EpisodeLog()
+
+    def recipe_changed(self) -> None:
+        """Another recipe from here on: what the scales should be must be learned anew."""
+        self.scales.seam()
 
     def add(
         self,
@@ -154,6 +160,10 @@ class RankBoard:
     def _compare(self, step: int, held: _Pending, columns: Columns, *, complete: bool) -> None:
         self._resize(len(columns))
         segment = held.segment
+        if segment != self.segment:  # the ranks went back: the amaxes seen are not the restored history's
+            self.segment = segment
+            self.scales.seam()
+            self.log.seam()
         index = self.rows
         self.rows += 1
         low, high = held.low.astype(np.float64), held.high.astype(np.float64)
@@ -274,10 +284,7 @@ class RankBoard:
             }
             for step, p in sorted(self.waiting.items())
         ]
-        plain = {
-            name: getattr(self, name)
-            for name in ("begun", "norm_equal", "norm_apart", "rows", "judged", "local_rows", "local_since")
-        }
+        plain = {name: getattr(self, name) for name in _PLAIN}
         return {
             "waiting": waiting,
             "newest": [[rank, step] for rank, step in sorted(self.newest.items())],

@@ -8,6 +8,7 @@ Signals: ``scale_nonfinite``; ``scale_reset`` (nearly all scales are exactly 1 a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,6 +25,7 @@ Bool = NDArray[np.bool_]
 RESET_SHARE = 0.9  # of scaled tensors at exactly 1.0; measured: 48 of 48 after a resume without history
 RESET_MIN_TENSORS = 3  # one or two scales at 1.0 happen by themselves (amax equal to the format's maximum)
 SCRATCH_STEPS = 1  # a run from scratch begins at step 0 or 1, with all scales at 1
+UNTRAINED_SHARE = 0.9  # of ln(vocabulary), the loss of even chances; initialisation adds to it
 FROZEN_UPDATES = 2  # SCIENCE: a deviation for two updates is a deterministic violation
 CURRENT_LIKE_SHARE = 0.8  # of the gradients with sat exactly 1: only current scaling does that
 CURRENT_LIKE_MIN = 3
@@ -103,6 +105,8 @@ class ScaleState:
         """The first row of a log that does not begin from scratch: all scales 1 means that none was
         restored."""
         resumed = row.scalars.get("resumed", 0.0) == 1.0
+        if not resumed and _is_untrained(row):
+            return False
         stateful = present & (row.columns.rule != CURRENT)
         enough = (
             stateful.sum() >= RESET_MIN_TENSORS and (one & stateful).sum() >= RESET_SHARE * stateful.sum()
@@ -198,6 +202,13 @@ class ScaleState:
             setattr(out, name, state[name])
         out.last_step = state["last_step"]
         return out
+
+
+def _is_untrained(row: StatRow) -> bool:
+    """Whether the loss is that of a model that has learned nothing: a run from scratch, whatever its step
+    numbers (tokens, samples, a run numbered on from another)."""
+    vocab, loss = row.columns.run.vocab_size, row.scalars.get("loss")
+    return vocab is not None and loss is not None and loss > UNTRAINED_SHARE * math.log(vocab)
 
 
 def _passes(logged: float) -> int:

@@ -29,6 +29,7 @@ Source
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from floatscope_diagnostics.episodes import Symptom
@@ -49,29 +50,97 @@ HALF_SHARE = 0.7  # of the off tensor-steps that match half the history
 UNSCALED_LOG2 = 8.0  # a scale that merely stands still does not fall this far behind a gradient
 BACKWARD = ("/grad_output", "/grad_input")
 STALE_COPY_MAX_SHARE = 0.5  # of the weights; all at once is a change of rounding, not a stale copy
-SETTINGS = {
-    "transformer_engine": "load _extra_state with the checkpoint, or recalibrate with "
-    "te.autocast(enabled=False, calibrating=True); DelayedScaling(reduce_amax=True); or "
-    "Float8CurrentScaling()",
-    "torchao": 'dynamic scaling keeps no state: Float8LinearConfig.from_recipe_name("tensorwise")',
-    "megatron": "--fp8-recipe tensorwise (or blockwise, mxfp8); with delayed reduce amax over "
-    "the TP x CP group",
-    "deepspeed": "save and load the modules' extra state with the checkpoint",
+STATELESS = "Float8CurrentScaling() keeps no state"
+NO_STATE = 'dynamic scaling keeps no state: Float8LinearConfig.from_recipe_name("tensorwise")'
+MEGATRON_STATELESS = "--fp8-recipe tensorwise (or blockwise, mxfp8)"
+REWRITE = (
+    "module.fp8_meta['scaling_fwd'] (gradients: 'scaling_bwd'): .scale.fill_(1) and .amax_history.zero_(), "
+    "then some steps under te.autocast(enabled=False, calibrating=True)"
+)
+REMEDIES = {
+    "nonfinite_scale": Remedy(
+        "Find what wrote the scale: an amax of 0 or Inf without a floor, or a bad checkpoint.",
+        {
+            "transformer_engine": f"{REWRITE}; {STATELESS}",
+            "torchao": NO_STATE,
+            "megatron": f"load an older checkpoint; {MEGATRON_STATELESS}",
+            "deepspeed": "load an older checkpoint with the modules' extra state",
+        },
+    ),
+    "degenerate_amax": Remedy(
+        "Put a floor under the amax: an idle tensor (amax 0) must keep its old scale, not get an infinite "
+        "one.",
+        {
+            "transformer_engine": "its own update keeps the scale at an amax of 0: look for a scaling_factor_"
+            f"compute_algo or code that writes scales; {STATELESS}",
+            "torchao": f"casts clamp the amax from below; {NO_STATE}",
+            "megatron": MEGATRON_STATELESS,
+            "deepspeed": "wrap the forward in te.autocast with Float8CurrentScaling()",
+        },
+    ),
+    "lost_at_resume": Remedy(
+        "Load the FP8 state with the checkpoint, or run a few calibration steps before the first update.",
+        {
+            "transformer_engine": "load _extra_state with the checkpoint, or recalibrate with "
+            f"te.autocast(enabled=False, calibrating=True); {STATELESS}",
+            "torchao": NO_STATE,
+            "megatron": f"load the modules' _extra_state with the checkpoint; {MEGATRON_STATELESS}",
+            "deepspeed": "save and load the modules' extra state with the checkpoint",
+        },
+    ),
+    "frozen": Remedy(
+        "Find why the update does not run for these tensors: stale pointers after a reallocation, a module "
+        "outside the autocast region, or an Inf in the amax history.",
+        {
+            "transformer_engine": "every forward inside te.autocast(enabled=True), its exit reached in every "
+            f"step; upgrade (issues 2044, 2063); {STATELESS}",
+            "torchao": NO_STATE,
+            "megatron": MEGATRON_STATELESS,
+            "deepspeed": "enter te.autocast in every forward, not once around the loop",
+        },
+    ),
+    "reduction_group": Remedy(
+        "The amax must cover the whole tensor: reduce it over all its shards (TP, CP, and DP with sequence "
+        "parallel).",
+        {
+            "transformer_engine": "DelayedScaling(reduce_amax=True) and te.autocast(amax_reduction_group=the "
+            "group of TP x DP (x CP)); older releases: fp8_group",
+            "torchao": "Float8ColwiseParallel, Float8RowwiseParallel and PrepareFloat8ModuleInput "
+            "(torchao.float8.float8_tensor_parallel) cast whole tensors",
+            "megatron": "without --tp-only-amax-red the amax is reduced over TP x DP x CP",
+            "deepspeed": "te.autocast(amax_reduction_group=the group of all ranks that share the tensor)",
+        },
+    ),
+    "recompute": Remedy(
+        "The amax history advances more than once a step: disable the update in the recomputed forward.",
+        {
+            "transformer_engine": "te.checkpoint (transformer_engine.pytorch.checkpoint) instead of "
+            f"torch.utils.checkpoint; {STATELESS}",
+            "torchao": NO_STATE,
+            "megatron": f"without --recompute-granularity to confirm it; {MEGATRON_STATELESS}",
+            "deepspeed": "checkpoint the TE modules with te.checkpoint, not deepspeed.checkpointing",
+        },
+    ),
+    "stale_fp8_copy": Remedy(
+        "Refresh the quantised weights after every optimizer step.",
+        {
+            "transformer_engine": "is_first_microbatch=True in the first micro-batch of every step, or None "
+            "(no caching of the quantised weight)",
+            "torchao": "precompute_float8_dynamic_scale_for_fsdp(model) after every optimizer.step()",
+            "megatron": "without --fp8-param-gather to confirm it",
+            "deepspeed": "is_first_microbatch=None in the TE modules",
+        },
+    ),
 }
-ADVICE = {
-    "nonfinite_scale": "Find what wrote the scale: an amax of 0 or Inf without a floor, or a bad checkpoint.",
-    "degenerate_amax": "Put a floor under the amax: an idle tensor (amax 0) must keep its old "
-    "scale, not get an infinite one.",
-    "lost_at_resume": "Load the FP8 state with the checkpoint, or run a few calibration steps "
-    "before the first update.",
-    "frozen": "Find why the update does not run for these tensors: stale pointers after a reallocation, a "
-    "module outside the autocast region, or an Inf in the amax history.",
-    "reduction_group": "The amax must cover the whole tensor: reduce it over all its shards (TP, CP, and DP "
-    "with sequence parallel).",
-    "recompute": "The amax history advances more than once a step: disable the update in the recomputed "
-    "forward.",
-    "stale_fp8_copy": "Refresh the quantised weights after every optimizer step; check "
-    "is_first_microbatch and weight caching.",
+TESTS = {
+    "": "Print the module's scale and amax history before and after one update: the recipe's formula must "
+    "give the scale.",
+    "nonfinite_scale": "Print the module's scale and amax history at the step before: the one that is not "
+    "finite there is the source.",
+    "lost_at_resume": "Print the module's scale and amax history right after loading: 1 and 0 prove it.",
+    "reduction_group": "Print this tensor's amax and scale on every rank in one step: the scale must come "
+    "from the largest amax of all shards.",
+    "recompute": "Run 50 steps without activation checkpointing: the scale follows its amaxes again.",
 }
 
 
@@ -81,8 +150,10 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
         idle = [z for z in symptoms.near("amax_zero", s.onset, before=2) if set(z.tensors) & set(s.tensors)]
         kind: str | None = "degenerate_amax" if idle else "nonfinite_scale"
         onset = min([s.onset, *(z.onset for z in idle)])
-        yield _finding(s, kind, 0.97, "is NaN, infinite or not positive", "critical", symptoms, onset=onset)
+        yield _finding(s, kind, 0.97, _not_a_scale(s.value), "critical", symptoms, onset=onset)
     for s in symptoms.of("scale_reset"):
+        if _from_scratch(s, symptoms, run):
+            continue
         yield _finding(
             s, "lost_at_resume", 0.97, "is exactly 1, as in nearly all tensors at once,", "critical", symptoms
         )
@@ -102,6 +173,20 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
         what = "differs between ranks that had the same one"
         yield _finding(s, "reduction_group", 0.93, what, "warning", symptoms)
     yield from _stale_copies(symptoms, run)
+
+
+def _not_a_scale(size: float) -> str:
+    """size: of the scale, without its sign."""
+    return "is NaN" if math.isnan(size) else "is infinite" if math.isinf(size) else "is not positive"
+
+
+def _from_scratch(s: Symptom, symptoms: Symptoms, run: RunFacts) -> bool:
+    """A log that begins with all scales at 1 and whose first step is one stride from 0, as when steps count
+    tokens: the first step of a run. Whether it is shows at its second row.
+    """
+    if s.onset != run.first_step or symptoms.active("resumed", s.onset, slack=0):
+        return False
+    return s.onset <= symptoms.stride or run.first_step == run.last_step
 
 
 def _unscaled_gradients(s: Symptom, symptoms: Symptoms) -> bool:
@@ -163,10 +248,17 @@ def _stale_copies(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
             summary=f"The quantised copy of {first[0]} is no longer refreshed since step {s.onset:,}: its "
             "error grows while its scale stays right.",
             evidence=[Evidence("sqnr_db below its level", s.peak_step, s.peak, "within 0.3", s.peak_tensor)],
-            remedy=Remedy(ADVICE["stale_fp8_copy"], SETTINGS),
+            remedy=REMEDIES["stale_fp8_copy"],
             decisive_test="Compare the dequantised copy with the master weight: the difference "
             "grows with every update.",
         )
+
+
+def _off(s: Symptom) -> Evidence:
+    if s.signal == "scale_nonfinite":
+        return Evidence("scale", s.onset, s.value, "finite and above 0", s.tensor)
+    shadow = "scale against the shadow scale, log2"
+    return Evidence(shadow, s.peak_step, s.peak, "0", s.peak_tensor or s.tensor)
 
 
 def _finding(
@@ -197,12 +289,10 @@ def _finding(
         order="backward"
         if s.tensor is not None and s.tensor.endswith(("grad_output", "grad_input"))
         else "forward",
-        summary=f"The scale of {s.tensor} {what} since step {s.onset:,}"
+        summary=f"The scale of {s.tensor} {what} {'since' if s.open or s.rows > 1 else 'at'} step {s.onset:,}"
         f"{f' ({len(s.tensors)} tensors)' if len(s.tensors) > 1 else ''}.",
         evidence=[
-            Evidence(
-                "scale against the shadow scale, log2", s.peak_step, s.peak, "0", s.peak_tensor or s.tensor
-            ),
+            _off(s),
             *(
                 Evidence(
                     "underflow_pct" if h.signal == "underflow" else "overflow_pct",
@@ -214,9 +304,8 @@ def _finding(
                 for h in hurt[:2]
             ),
         ],
-        remedy=Remedy(ADVICE.get(kind or "", ADVICE["frozen"]), SETTINGS),
-        decisive_test="Print the module's scale and amax history before and after one update: the recipe's "
-        "formula must give the scale.",
+        remedy=REMEDIES[kind or "frozen"],
+        decisive_test=TESTS.get(kind or "", TESTS[""]),
     )
 
 

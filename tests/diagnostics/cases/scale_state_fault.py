@@ -88,6 +88,32 @@ def stale_copy(step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
         tensors["blocks.0.mlp.fc2/weight"]["sqnr_db"] -= min(0.5 * (step - FAULT), 12.0)
 
 
+def from_scratch(*, stride: int, vocab: bool) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """All scales 1 at the first step, which is not 0 or 1: numbered in tokens, or on from another run."""
+    run = Run(steps=40, first_step=0)
+    rows = [{**row, "step": (row["step"] + 1) * stride} for row in run.rows()]
+    for stats in rows[0]["tensors"].values():
+        if "scale" in stats:
+            stats["scale"] = 1.0
+    info = run.info()
+    if vocab:
+        rows[0]["loss"] = 6.92  # ln 1000 is 6.91
+        rows = [{**row, "step": 10**6 + row["step"]} for row in rows]
+    else:
+        del info["vocab_size"]
+    return info, rows
+
+
+def gone_back() -> list[dict[str, Any]]:
+    """Two ranks that resume from 20 steps before, on other batches: amaxes and scales differ from those
+    seen."""
+    rows = []
+    for part in (Run(steps=50), Run(steps=50, first_step=130, seed=8)):
+        rows += [{**row, "rank": rank} for row in part.rows() for rank in (0, 1)]
+    return rows
+
+
+SCRATCH, TOKENS = from_scratch(stride=1, vocab=True), from_scratch(stride=4096, vocab=False)
 TWO = Run(extra_run={"ranks": 2}).info()
 FROZEN = Run(freeze=frozen, before=rising)
 INF = Run(before=nan_scale)
@@ -116,5 +142,8 @@ CASES = [
     Case("too low for the amaxes of all ranks", TWO, reduced(wrong=True),
          (Want("scale_state_fault", (FAULT, FAULT), None, TARGET),)),
     Case("the scale of the larger rank's amax", TWO, reduced(wrong=False)),
+    Case("a run from scratch that is numbered on from another", *SCRATCH),
+    Case("a run from scratch that counts tokens", *TOKENS),
+    Case("two ranks that go back to a checkpoint", TWO, gone_back()),
     Case("a healthy run follows its recipe exactly", STEADY.info(), STEADY.rows()),
 ]  # fmt: skip
