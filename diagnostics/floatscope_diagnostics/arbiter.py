@@ -9,7 +9,7 @@ answer that is not sure enough is ``undetermined`` (``certainty``).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from floatscope_diagnostics.calibration import AS_STATED, CONFIDENT, Calibration
 from floatscope_diagnostics.certainty import settle
@@ -42,6 +42,19 @@ class Judgement:
     replaced: tuple[tuple[Finding, Finding], ...] = ()
 
 
+@dataclass(slots=True)
+class _Incident:
+    """An incident while it is put together.
+
+    best: its best explanation so far.  proven: the identity of the explanations alone, without the effects'.
+    effects: later findings that follow from it.
+    """
+
+    best: Finding
+    proven: tuple[int, int, str]
+    effects: list[Finding] = field(default_factory=list)
+
+
 def judge(
     candidates: Sequence[Finding], *, stride: int = 1, calibration: Calibration = AS_STATED
 ) -> Judgement:
@@ -49,38 +62,41 @@ def judge(
 
     calibration: makes the confidences of the answers from those the rules state.
     """
-    kept: list[Finding] = []
-    absorbed: list[tuple[Finding, str]] = []  # with the cause that explains it
+    kept: list[_Incident] = []
+    near = RIVAL_ROWS * stride
     for finding in sorted(_merge_ranks(candidates, stride), key=_order):
-        cause = next((k for k, other in enumerate(kept) if _explains(other, finding, stride)), None)
+        cause = next((k for k in kept if _explains(k.best, finding, stride)), None)
         if cause is not None:
-            if (
-                finding.severity != "info"
-                and finding.confidence >= CONFIDENT
-                and finding.key < kept[cause].key
-            ):
-                absorbed.append((finding, kept[cause].cause))
-            kept[cause] = _with_effect(kept[cause], finding, RIVAL_ROWS * stride)
+            cause.best = _with_effect(cause.best, finding, near)
+            cause.effects.append(finding)
             continue
-        rivals = [i for i, k in enumerate(kept) if _same_incident(k, finding, stride)]
-        if not rivals:
-            kept.append(finding)
+        rival = next((k for k in kept if _same_incident(k.best, finding, stride)), None)
+        if rival is None:
+            kept.append(_Incident(finding, finding.key))
             continue
-        other = kept[rivals[0]]
-        if finding.confidence > other.confidence and finding.severity != "info":
-            kept[rivals[0]] = _with_rival(finding, other)
-        else:
-            kept[rivals[0]] = _with_rival(other, finding)
-    first = min(((k.segment, _begins(k)) for k in kept if k.severity != "info"), default=(0, 0))
-    settled = (settle(k, calibration, earlier=(k.segment, _begins(k)) > first) for k in kept)
-    found = sorted(settled, key=lambda f: (f.segment, f.onset, -f.confidence, f.cause))
-    keys = {f.key for f in found}
-    replaced = []
-    for finding, name in absorbed:
-        by = next((f for f in found if f.cause == name and f.segment >= finding.segment), None)
-        if by is not None and finding.key not in keys:
-            replaced.append((finding, by))
-    return Judgement(tuple(found), tuple(replaced))
+        wins = finding.confidence > rival.best.confidence and finding.severity != "info"
+        rival.best = _with_rival(finding, rival.best) if wins else _with_rival(rival.best, finding)
+        rival.proven = min(rival.proven, finding.key)
+    first = min(
+        ((k.best.segment, _begins(k.best)) for k in kept if k.best.severity != "info"), default=(0, 0)
+    )
+    for k in kept:
+        k.best = settle(k.best, calibration, earlier=(k.best.segment, _begins(k.best)) > first)
+    kept.sort(key=lambda k: (k.best.segment, k.best.onset, -k.best.confidence, k.best.cause))
+    identities = {k.best.key for k in kept}
+    replaced = [(f, k.best) for k in kept for f in _reported(k, stride) if f.key not in identities]
+    return Judgement(tuple(k.best for k in kept), tuple(replaced))
+
+
+def _reported(incident: _Incident, stride: int) -> list[Finding]:
+    """The effects that were incidents of their own until the cause was proven."""
+    alarms = [f for f in incident.effects if f.severity != "info" and f.confidence >= CONFIDENT]
+    early = [f for f in alarms if f.key < incident.proven]
+    return [f for f in early if not any(g.key < f.key and _together(f, g, stride) for g in early)]
+
+
+def _together(a: Finding, b: Finding, stride: int) -> bool:
+    return _explains(a, b, stride) or _explains(b, a, stride) or _same_incident(a, b, stride)
 
 
 def _with_effect(cause: Finding, effect: Finding, near: int) -> Finding:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from floatscope.protocol.json_rows import batch_from_rows
 from floatscope.protocol.runinfo import RunInfo
-from floatscope_diagnostics.calibration import AS_STATED
+from floatscope_diagnostics.calibration import AS_STATED, Calibration
 from floatscope_diagnostics.engine import Engine
+from floatscope_diagnostics.rule import Finding, Remedy, Rule, RunFacts, Symptoms, Window
 from tests.diagnostics.case import Case
 from tests.diagnostics.cases import amax_history_poisoning
 from tests.diagnostics.synthetic import Run, Tensors, all_of, fp16_run
@@ -26,9 +27,16 @@ TAKEN_BACK = (
 )
 
 
-def life(info: Mapping[str, Any], rows: Rows, *, every: int = 1) -> list[dict[str, Any]]:
+def life(
+    info: Mapping[str, Any],
+    rows: Rows,
+    *,
+    every: int = 1,
+    rules: tuple[Rule, ...] | None = None,
+    calibration: Calibration = AS_STATED,
+) -> list[dict[str, Any]]:
     """The live verdict after every batch of ``every`` rows."""
-    engine = Engine(RunInfo.from_json(dict(info)), calibration=AS_STATED)
+    engine = Engine(RunInfo.from_json(dict(info)), rules=rules, calibration=calibration)
     seen = []
     for start in range(0, len(rows), every):
         engine.feed(batch_from_rows(rows[start : start + every], strict=False))
@@ -138,30 +146,45 @@ def test_a_recovered_finding_has_its_last_step_and_leaves_the_live_status() -> N
     assert before[-1]["findings"][0]["resolved_step"] is None
 
 
-def ended_and_explained() -> tuple[dict[str, Any], Rows]:
-    """Clipping that looks stale at first, and whose scale turns out to be frozen."""
-    name = "blocks.0.mlp.fc2/input"
+def proven_late(cause: str, onset: int, *, detected: int) -> Rule:
+    """A rule that has one finding, from the step on whose data prove it."""
 
-    def grows(step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
-        if step >= 128:
-            tensors[name]["amax"] *= 1.0 + 4.0 * (step >= 130)
+    def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding]:
+        if window.last_step >= detected:
+            yield Finding(
+                cause=cause,
+                symptom="underflow",
+                severity="warning",
+                confidence=0.9,
+                onset=onset,
+                detected=detected,
+                summary=f"{cause} since step {onset}.",
+                evidence=(),
+                remedy=Remedy("look"),
+                decisive_test="look again",
+            )
 
-    run = Run(before=grows, freeze=lambda step, n: n == name and step >= 120)
-    return run.info(), run.rows()
+    return Rule(f"FS{onset}", cause, (cause,), (), check)
 
 
-def test_a_replaced_finding_points_to_what_explains_it() -> None:
-    info, rows = ended_and_explained()
-    verdicts = life(info, rows)
-    shown = [f for v in verdicts for f in v["findings"]]
-    for f in shown:
-        if f["state"] == "replaced":
-            by = next(x for x in shown if x["id"] == f["replaced_by"])
-            assert by["state"] != "replaced"
-            assert f["severity"] == "info"
-    ids = [{f["id"] for f in v["findings"]} for v in verdicts]
-    for earlier, later in itertools.pairwise(ids):
-        assert earlier <= later
+STAGNATION, UNDERFLOW = ("update_stagnation", 12, 20), ("gradient_underflow", 16, 25)
+SUMS = ("accumulation_precision", 8, 30)
+
+
+@pytest.mark.parametrize("threshold", [AS_STATED.threshold, 0.95], ids=["named", "undetermined"])
+def test_of_two_alarms_that_one_cause_explains_the_second_is_replaced(threshold: float) -> None:
+    """The first lends the cause its identity; the second becomes a note that points to it."""
+    rules = tuple(proven_late(c, onset, detected=seen) for c, onset, seen in (STAGNATION, UNDERFLOW, SUMS))
+    rows = [{"step": s, "loss": 2.0} for s in range(40)]
+    verdicts = life({}, rows, rules=rules, calibration=replace(AS_STATED, threshold=threshold))
+    before, after = verdicts[29]["findings"], verdicts[30]["findings"]
+    assert [f["state"] for f in before] == ["confirmed", "confirmed"]
+    cause, note = after
+    assert [cause["id"], note["id"]] == [f["id"] for f in before]
+    assert (note["state"], note["replaced_by"], note["severity"]) == ("replaced", cause["id"], "info")
+    assert cause["state"] != "replaced"
+    assert "gradient underflow at step 25" in cause["summary"]
+    assert [f["id"] for f in verdicts[-1]["findings"]] == [f["id"] for f in after]
 
 
 @pytest.mark.parametrize(
