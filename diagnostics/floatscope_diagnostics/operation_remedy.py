@@ -5,7 +5,7 @@ from __future__ import annotations
 from floatscope_diagnostics.precision import fitting
 from floatscope_diagnostics.rule import Remedy, RunFacts
 
-_FP8 = Remedy(
+FP8 = Remedy(
     "Run this operation (for a weight gradient: the wgrad GEMM of this layer) in BF16 or on another "
     "backend, restore the last clean checkpoint and block the one written since.",
     {
@@ -16,7 +16,7 @@ _FP8 = Remedy(
         "deepspeed": "switch fused kernels off one by one",
     },
 )
-_PLAIN = Remedy(
+PLAIN = Remedy(
     "Run this operation in FP32 or on another backend, restore the last clean checkpoint and block the one "
     "written since.",
     {
@@ -30,4 +30,4 @@ _PLAIN = Remedy(
 
 def operation_remedy(run: RunFacts) -> Remedy:
     """Another backend or precision for the operation, by what the run's precision offers."""
-    return fitting(run, _FP8, _PLAIN)
+    return fitting(run, FP8, PLAIN)

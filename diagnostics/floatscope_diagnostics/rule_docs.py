@@ -5,16 +5,20 @@ Run: python -m floatscope_diagnostics.rule_docs FOLDER
 
 from __future__ import annotations
 
+import ast
 import importlib
+import inspect
 import pkgutil
 import re
 import sys
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
+from types import FunctionType, ModuleType
 
 from floatscope_diagnostics import rules as rule_package
 from floatscope_diagnostics.consequences import CONSEQUENCES
-from floatscope_diagnostics.rule import FAMILY_OF, Need, Rule
+from floatscope_diagnostics.rule import FAMILY_OF, Need, Remedy, Rule
 
 HEADINGS = (
     "What it checks", "Why it matters", "How it decides", "What excludes it", "Known false positives",
@@ -22,6 +26,7 @@ HEADINGS = (
 )  # fmt: skip
 INDEX = "README.md"
 WIDTH = 110
+RUNS = {"FP8": "In FP8 runs", "PLAIN": "In runs without FP8"}  # which runs a remedy of this name is for
 GENERATED = "<!-- written by floatscope_diagnostics.rule_docs from the rule's docstring; do not edit -->"
 
 
@@ -32,7 +37,7 @@ def pages() -> dict[str, str]:
     for info in pkgutil.iter_modules(rule_package.__path__):
         module = importlib.import_module(f"{rule_package.__name__}.{info.name}")
         rule: Rule = module.RULE
-        out[f"{rule.code}.md"] = page(rule, module.__doc__ or "")
+        out[f"{rule.code}.md"] = page(module)
         title = (module.__doc__ or "").partition("\n")[0].removeprefix(f"{rule.code} ").rstrip(".")
         rows.append((rule.code, title, ", ".join(f"`{c}`" for c in rule.causes)))
     lines = [
@@ -49,9 +54,10 @@ def pages() -> dict[str, str]:
     return out
 
 
-def page(rule: Rule, doc: str) -> str:
+def page(module: ModuleType) -> str:
     """One rule's page. Raises ValueError when a heading is missing."""
-    title, _, body = doc.partition("\n")
+    rule: Rule = module.RULE
+    title, _, body = (module.__doc__ or "").partition("\n")
     sections = _sections(body)
     missing = [h for h in HEADINGS if h not in sections]
     if missing:
@@ -59,6 +65,8 @@ def page(rule: Rule, doc: str) -> str:
     lines = [GENERATED, f"# {title.rstrip('.')}", ""]
     for heading in HEADINGS:
         lines += [f"## {heading}", "", *_wrapped(sections[heading]), ""]
+        if heading == "What to do":
+            lines += [*_settings(module), *_tests(module)]
     lines += ["## Signals", ""]
     lines += [f"- `{_need(n)}`" for n in rule.needs]
     if rule.needs_baseline:
@@ -82,6 +90,52 @@ def page(rule: Rule, doc: str) -> str:
         ]
     wrapped = [w for line in lines for w in (_wrapped(line) if len(line) > WIDTH else [line])]
     return "\n".join(wrapped).rstrip() + "\n"
+
+
+def _settings(module: ModuleType) -> Iterator[str]:
+    """What the rule's remedies set in which framework, each remedy under its text."""
+    found = [(name, remedy) for name, remedy in _remedies(module) if remedy.settings]
+    if found:
+        yield from ("## Settings", "")
+    for name, remedy in found:
+        lead = f"{RUNS[name]}: " if name in RUNS else f"`{name}`: " if name.islower() else ""
+        yield from (*_wrapped(lead + remedy.text), "")
+        yield from (f"- {framework}: `{text}`" for framework, text in remedy.settings.items())
+        yield ""
+
+
+def _remedies(module: ModuleType) -> Iterator[tuple[str, Remedy]]:
+    """Remedies by the name of their constant, or by kind where a constant holds one for each."""
+    for name, value in vars(module).items():
+        if isinstance(value, Remedy):
+            yield name, value
+        elif isinstance(value, dict):
+            yield from ((str(k), v) for k, v in value.items() if isinstance(v, Remedy))
+        elif inspect.isfunction(value) and _is_shared(value, module):
+            yield from _remedies(importlib.import_module(value.__module__))
+
+
+def _is_shared(function: FunctionType, module: ModuleType) -> bool:
+    """Whether it makes the remedy of several rules, in a module of its own."""
+    return function.__name__.endswith("_remedy") and function.__module__ != module.__name__
+
+
+def _tests(module: ModuleType) -> Iterator[str]:
+    """The decisive tests that the rule's findings carry, as its source has them."""
+    texts: dict[str, None] = {}
+    for node in ast.walk(ast.parse(inspect.getsource(module))):
+        if isinstance(node, ast.keyword) and node.arg == "decisive_test":
+            texts.update(dict.fromkeys(_sentences(node.value)))
+        if isinstance(node, ast.Assign) and any(getattr(t, "id", "").endswith("TESTS") for t in node.targets):
+            texts.update(dict.fromkeys(_sentences(node.value)))
+    if texts:
+        yield from ("## Test that decides", "", *(f"- {text}" for text in texts), "")
+
+
+def _sentences(value: ast.expr) -> Iterator[str]:
+    for node in ast.walk(value):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.endswith("."):
+            yield node.value
 
 
 def _wrapped(text: str) -> list[str]:

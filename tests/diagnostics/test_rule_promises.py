@@ -147,6 +147,43 @@ def test_every_page_has_every_heading() -> None:
             assert [h for h in HEADINGS if f"## {h}" not in text] == [], file
 
 
+def test_every_page_has_the_settings_and_the_test_that_its_findings_carry() -> None:
+    texts = pages()
+    for name, f in findings():
+        words = [w for w in f["remedy"]["settings"].values() if f["rule"] != "FS901"]
+        if f["cause"] != "undetermined" and "{" not in f["decisive_test"]:
+            words.append(f["decisive_test"] if f["rule"] != "FS302" else "")
+        page = " ".join(texts[f"{f['rule']}.md"].split())
+        assert not [w for w in words if w not in page], (name, f["rule"])
+
+
+def test_advice_about_a_wrong_scale_is_about_its_kind() -> None:
+    settings = {f["kind"]: f["remedy"]["settings"] for _, f in findings() if f["rule"] == "FS203"}
+    assert {k for k, s in settings.items() if "amax_reduction_group" in s["transformer_engine"]} == {
+        "reduction_group"
+    }
+    assert {k for k, s in settings.items() if "load _extra_state" in s["transformer_engine"]} == {
+        "lost_at_resume"
+    }
+
+
+def test_a_scale_that_is_none_is_shown_as_it_is() -> None:
+    for name, f in findings():
+        if f["kind"] in ("nonfinite_scale", "degenerate_amax") and f["evidence"][0]["signal"] == "scale":
+            assert f["evidence"][0]["value"] in ("NaN", "Infinity", 0.0), name
+            assert " is infinite " in f["summary"] or " is NaN " in f["summary"] or " not pos" in f["summary"]
+
+
+def test_of_several_poisoned_tensors_the_worst_share_is_not_said_of_the_first() -> None:
+    poisoned = [f for _, f in findings() if f["rule"] == "FS202" and "poisoned the amax" in f["summary"]]
+    assert poisoned
+    for f in poisoned:
+        if f["affected_tensors"] > 1 and " more," in f["summary"]:
+            assert "of its values" not in f["summary"]
+        else:
+            assert "up to" not in f["summary"].partition(" for up to")[0]
+
+
 def test_the_search_for_a_loss_scale_is_called_normal_and_raises_no_alarm() -> None:
     verdict = next(v for name, _, v in judged() if name.endswith("the search at the start is normal"))
     assert verdict["status"] in ("healthy", "watch")

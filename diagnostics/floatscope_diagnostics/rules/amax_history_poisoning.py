@@ -25,8 +25,9 @@ Source
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from floatscope_diagnostics.episodes import Symptom
 from floatscope_diagnostics.rule import (
     Evidence,
     Finding,
@@ -46,7 +47,8 @@ REMEDY = Remedy(
     "history or use a recipe without one, and clip or skip the outlier step.",
     {
         "transformer_engine": 'DelayedScaling(amax_history_len=16, amax_compute_algo="most_recent"), or '
-        "Float8CurrentScaling(); to end it now: module.fp8_meta['scaling_fwd'].amax_history.zero_()",
+        "Float8CurrentScaling(); to end it now: module.fp8_meta['scaling_fwd'] (gradients: 'scaling_bwd')"
+        ".amax_history.zero_()",
         "torchao": "dynamic scaling has no history: the outage ends with the outlier step",
         "megatron": "--fp8-amax-history-len 1 --fp8-amax-compute-algo most_recent, or --fp8-recipe blockwise",
         "deepspeed": "wrap the forward in te.autocast with Float8BlockScaling()",
@@ -69,8 +71,8 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
         spike = spikes[-1]
         both = shared(spike, idle)
         zeros = [u for u in symptoms.near("underflow", idle.onset, before=1, after=3) if shared(u, idle)]
-        lost = max((u.peak for u in zeros), default=0.0)
-        tail = f", {lost:.0f} % of its values round to zero" if zeros else ""
+        tensors = tuple(t for t in spike.first if t in both) or both
+        named = f"{tensors[0]} and {len(both) - 1} more" if len(both) > 1 else tensors[0]
         length = f" for up to {history} steps" if history else ""
         yield about(
             idle,
@@ -79,10 +81,10 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             severity="warning",
             confidence=0.96 if zeros else 0.85,
             onset=spike.onset,
-            tensors=tuple(t for t in spike.first if t in both) or both,
-            order="backward" if both[0].endswith(("grad_output", "grad_input")) else "forward",
-            summary=f"One outlier at step {spike.onset:,} poisoned the amax history of "
-            f"{both[0]}{tail}{length}.",
+            tensors=tensors,
+            order="backward" if tensors[0].endswith(("grad_output", "grad_input")) else "forward",
+            summary=f"One outlier at step {spike.onset:,} poisoned the amax history of {named}"
+            f"{_flushed(zeros, both)}{length}.",
             evidence=[
                 Evidence(
                     "log2 amax above its level", spike.peak_step, spike.peak, "below 1.8", spike.peak_tensor
@@ -100,6 +102,16 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
         )
 
 
+def _flushed(zeros: Sequence[Symptom], tensors: Sequence[str]) -> str:
+    """How much rounds to zero. tensors: those of the incident; the worst of several need not be the first."""
+    if not zeros:
+        return ""
+    lost = f"{max(u.peak for u in zeros):.0f} %"
+    if len(tensors) > 1:
+        return f", up to {lost} of a tensor's values round to zero"
+    return f", {lost} of its values round to zero"
+
+
 def _one_step(symptoms: Symptoms) -> Iterator[Finding]:
     """With a history of one step the outage is one step: a spike, and the step after it flushed to zero."""
     for spike in symptoms.of("amax_jump"):
@@ -113,6 +125,7 @@ def _one_step(symptoms: Symptoms) -> Iterator[Finding]:
         if zeros is None:
             continue
         both = shared(spike, zeros)
+        tensors = tuple(t for t in spike.first if t in both) or both
         yield about(
             zeros,
             cause="amax_history_poisoning",
@@ -120,10 +133,11 @@ def _one_step(symptoms: Symptoms) -> Iterator[Finding]:
             severity="warning",
             confidence=0.88,
             onset=spike.onset,
-            tensors=tuple(t for t in spike.first if t in both) or both,
-            order="backward" if both[0].endswith(("grad_output", "grad_input")) else "forward",
-            summary=f"One outlier in {both[0]} at step {spike.onset:,}; the scale made from it rounds "
-            f"{zeros.peak:.0f} % of the next step to zero.",
+            tensors=tensors,
+            order="backward" if tensors[0].endswith(("grad_output", "grad_input")) else "forward",
+            summary=f"One outlier in {tensors[0]} at step {spike.onset:,}; the scale made from it rounds "
+            f"{'' if zeros.peak_tensor == tensors[0] else 'up to '}{zeros.peak:.0f} % of the next step's "
+            "values to zero.",
             evidence=[
                 Evidence(
                     "log2 amax above its level", spike.peak_step, spike.peak, "below 1.8", spike.peak_tensor

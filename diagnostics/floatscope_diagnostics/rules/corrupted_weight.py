@@ -45,6 +45,17 @@ MAX_WEIGHTS = 2
 SPIKE_ROWS = 2  # a corrupted weight stays
 MOVERS = ("lr_jump", "norm_jump", "update_jump", "weights_jump", "loss_jump")
 
+REMEDY = Remedy(
+    "Restore the last clean checkpoint, run memory and GPU diagnostics on the node, and compare parameter "
+    "hashes over ranks.",
+    {
+        "transformer_engine": "no setting helps",
+        "torchao": "no setting helps",
+        "megatron": "--rerun-mode validate_results; --check-weight-hash-across-dp-replicas-interval 100",
+        "deepspeed": "no setting helps",
+    },
+)
+
 
 def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding]:
     """One finding per leap of a weight that no update explains."""
@@ -80,17 +91,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
                 Alternative("rank_divergence", 0.5, "other ranks' weights are not in the log"),
                 Alternative("op_kernel_fault", 0.3, "the update before it was of normal size"),
             ),
-            remedy=Remedy(
-                "Restore the last clean checkpoint, run memory and GPU diagnostics on the node, and compare "
-                "parameter hashes over ranks.",
-                {
-                    "transformer_engine": "no setting helps",
-                    "torchao": "no setting helps",
-                    "megatron": "--rerun-mode validate_results; "
-                    "--check-weight-hash-across-dp-replicas-interval 100",
-                    "deepspeed": "no setting helps",
-                },
-            ),
+            remedy=REMEDY,
             decisive_test="Replay the step from the last checkpoint on another node: if the leap is gone it "
             "was the hardware.",
         )
