@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import genpareto, kstest
 
 from benchmarks.diagnosis.plan import FULL, entries
 from benchmarks.diagnosis.settings import LIBRARY_VERSION
@@ -116,9 +117,16 @@ def fit_tail(runs: Sequence[Float64], *, percent: bool, check: bool = True) -> F
         peaks=len(excess),
         seen=len(known),
         largest=100.0 / (1.0 + np.exp(-largest)) if percent else largest,
-        fits_p=float(kstest(excess, lambda y: genpareto.cdf(y, shape, scale=scale)).pvalue),
+        fits_p=_goodness(excess, scale, shape),
         halves=_halves(scaled) if check else np.nan,
     )
+
+
+def _goodness(excess: Float64, scale: float, shape: float) -> float:
+    """p value of the Kolmogorov-Smirnov test of a generalised Pareto tail; needs scipy."""
+    from scipy.stats import genpareto, kstest  # noqa: PLC0415 (for contributors: --help works without)
+
+    return float(kstest(excess, lambda y: genpareto.cdf(y, shape, scale=scale)).pvalue)
 
 
 def _halves(runs: Sequence[Float64]) -> float:
@@ -201,7 +209,7 @@ def document(fits: dict[str, Fit], runs: Sequence[RunSigns]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Fits and prints. Returns 0, or 2 if there is no healthy run to read."""
+    """Fits and prints. Returns 0, or 2 if there is no healthy run to read or scipy is missing."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.diagnosis.tails", description=__doc__)
     parser.add_argument(
         "--cache", type=Path, default=DEFAULT_CACHE, help="folder of stored runs (%(default)s)"
@@ -209,6 +217,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--logs", type=Path, help="folder of labelled logs; its healthy odd rows count too")
     parser.add_argument("--write", action="store_true", help=f"write {limits.TAILS_FILE} into the package")
     args = parser.parse_args(argv)
+    if find_spec("scipy") is None:
+        print("scipy is missing: pip install scipy", file=sys.stderr)
+        return 2
     tuning = (e.base for e in entries(FULL) if e.base.split == "tune")
     runs = list(signs_of_runs(Store(args.cache.expanduser()), tuning))
     if args.logs is not None:

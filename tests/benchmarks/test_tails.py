@@ -88,3 +88,11 @@ def test_runs_go_through_the_detectors_and_become_a_data_file_that_can_be_read()
     assert json.loads(text)["provenance"]["seeds"] == list(range(10, 16))
     assert json.loads(text)["provenance"]["healthy_steps"] == 6 * 400
     assert len(tails.table(fits, read, runs)) == len(fits) + 3
+
+
+def test_without_scipy_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tails, "find_spec", lambda name: None)
+    assert tails.main([]) == 2
+    assert "pip install scipy" in capsys.readouterr().err
