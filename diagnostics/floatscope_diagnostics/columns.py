@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from floatscope.protocol.formats import FORMATS
-from floatscope.protocol.names import BACKWARD_ROLES, FORWARD_ROLES, split_tensor
+from floatscope.protocol.names import BACKWARD_ROLES, split_tensor
 from floatscope.protocol.runinfo import RunInfo
 
 Float64 = NDArray[np.float64]
@@ -183,7 +183,3 @@ def natural_key(name: str) -> list[tuple[int, int, str]]:
     """Sort key in which numbers inside a name compare as numbers."""
     parts = _DIGITS.split(name)
     return [(1, int(p), "") if p.isdigit() and len(p) < 19 else (0, 0, p) for p in parts]
-
-
-def is_forward(role: str) -> bool:
-    return role in FORWARD_ROLES

@@ -145,7 +145,7 @@ class Engine:
         return Verdict(
             source=self._source(facts),
             status=status,
-            summary=summarize(tuple(findings), facts, status=status),
+            summary=summarize(tuple(findings), facts),
             last_clean_step=clean,
             confidence_basis=self.calibration.basis,
             findings=tuple(findings),

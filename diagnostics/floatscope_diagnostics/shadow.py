@@ -111,7 +111,7 @@ class ShadowScale:
             if self._has[DELAYED_MAX]:
                 self._expect_max(columns, amax, low, high, passes)
             if self._has[DELAYED_RECENT]:
-                self._expect_recent(columns, low, high, passes)
+                self._expect_recent(low, high, passes)
             if self._has[CURRENT]:
                 current = columns.rule == CURRENT
                 ideal = np.where(
@@ -244,7 +244,7 @@ class ShadowScale:
                 array[:, i] = empty
                 array[:size, i] = kept
 
-    def _expect_recent(self, columns: Columns, low: Float64, high: Float64, passes: int) -> None:
+    def _expect_recent(self, low: Float64, high: Float64, passes: int) -> None:
         mine = self._mine[DELAYED_RECENT]
         known = ~np.isnan(self.unknown)
         good = (self.last_amax > 0) & np.isfinite(self.last_amax)

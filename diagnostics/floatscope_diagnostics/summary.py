@@ -6,7 +6,7 @@ from floatscope_diagnostics.rule import RunFacts
 from floatscope_diagnostics.verdict import Judged
 
 
-def summarize(findings: tuple[Judged, ...], facts: RunFacts, *, status: str) -> str:
+def summarize(findings: tuple[Judged, ...], facts: RunFacts) -> str:
     """What a tired engineer reads first."""
     if facts.last_step is None:
         return "No step has been read yet."

@@ -58,9 +58,6 @@ def test_a_jump_of_a_whole_class_is_seen_in_what_it_has_in_common(log2: float) -
     x[AT:, INPUTS] += log2
     got = {s.signal: s for s in found(x)}
     assert set(got["amax_jump"].tensors) == set(np.array(NAMES)[INPUTS])
-    assert set(got["common_shift"].tensors) == set(np.array(NAMES)[INPUTS])
-    assert got["common_shift"].extra["forward"] == pytest.approx(log2, abs=0.3)
-    assert got["common_shift"].extra["weight"] < 0.1
 
 
 def test_half_a_class_is_not_the_class() -> None:
@@ -69,7 +66,6 @@ def test_half_a_class_is_not_the_class() -> None:
     x[AT, half] += 4.0
     got = {s.signal: s for s in found(x)}
     assert set(got["amax_jump"].tensors) == {NAMES[i] for i in half}
-    assert "common_shift" not in got
 
 
 def test_few_tensors_have_nothing_in_common() -> None:
@@ -78,7 +74,6 @@ def test_few_tensors_have_nothing_in_common() -> None:
     x[AT, [n.endswith("/input") for n in names]] += 4.0
     got = {s.signal: s for s in found(x, names=names)}
     assert len(got["amax_jump"].tensors) == MIN_TENSORS - 1
-    assert "common_shift" not in got
 
 
 @given(st.lists(st.floats(-50, 50) | st.just(float("nan")), max_size=12), st.floats(-5, 5))

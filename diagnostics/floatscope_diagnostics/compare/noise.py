@@ -61,7 +61,7 @@ def noise_of(values: Float64) -> Noise:
     phi = min(max(float(rho[0]) + (1.0 + 3.0 * max(float(rho[0]), 0.0)) / n, 0.0), MAX_PHI)
     if float(rho[0]) <= SIGNIFICANT * math.sqrt(math.log10(n) / n):
         phi = max(float(rho[0]), 0.0)
-    window, tail = _flat_top(rho, n)
+    window = _flat_top(rho, n)
     spectrum = 1.0 + 2.0 * float((window * rho[: len(window)]).sum())
     model = (1.0 + phi) / (1.0 - phi)  # of an AR(1), which a short series estimates better
     inflation = max(spectrum, model, 1.0)
@@ -72,7 +72,7 @@ def noise_of(values: Float64) -> Noise:
         phi=phi,
         long_run_sd=sd * math.sqrt(inflation),
         n_eff=max(n / inflation, 1.0),
-        block=_block(rho, window, spectrum, n, phi, tail),
+        block=_block(rho, window, spectrum, n, phi),
     )
 
 
@@ -81,11 +81,8 @@ def _lags(n: int) -> int:
     return max(min(math.ceil(math.sqrt(n)) + max(MIN_QUIET_LAGS, math.ceil(math.log10(n))), n - 2), 1)
 
 
-def _flat_top(rho: Float64, n: int) -> tuple[Float64, int]:
-    """Weights of the autocorrelations [<= lags], and the last lag that is not chance.
-
-    1 up to that lag, falling to 0 at twice it.
-    """
+def _flat_top(rho: Float64, n: int) -> Float64:
+    """Weights of the autocorrelations [<= lags]: 1 up to the last that is no chance, 0 at twice that lag."""
     limit = SIGNIFICANT * math.sqrt(math.log10(n) / n)
     quiet = max(MIN_QUIET_LAGS, math.ceil(math.sqrt(math.log10(n))))
     loud = np.abs(rho) > limit
@@ -97,12 +94,12 @@ def _flat_top(rho: Float64, n: int) -> tuple[Float64, int]:
             last = k + 1
     width = min(2 * last, len(rho))
     if width == 0:
-        return np.zeros(0), 0
+        return np.zeros(0)
     share = np.arange(1, width + 1) / width
-    return np.where(share <= 0.5, 1.0, 2.0 * (1.0 - share)), last
+    return np.where(share <= 0.5, 1.0, 2.0 * (1.0 - share))
 
 
-def _block(rho: Float64, window: Float64, spectrum: float, n: int, phi: float, tail: int) -> int:
+def _block(rho: Float64, window: Float64, spectrum: float, n: int, phi: float) -> int:
     """Block length of the circular bootstrap: (2 G^2 / D)^(1/3) n^(1/3) with D = 4/3 g(0)^2."""
     longest = max(int(SHARE_OF_SERIES * n), 1)
     if len(window) == 0 or spectrum <= 0.0:

@@ -9,8 +9,8 @@ Signals: ``rms_step`` (inputs and outputs that stepped; values in octaves), ``gr
 over all grad_output tensors; ``extra`` has the signed number as ``log2``), ``gradient_apart`` (grad_output of
 single layers, against the median), ``weight_step`` (weights, which no optimizer moves that far in a step),
 ``zeros_appear`` (a share of exact zeros in a tensor that had none), ``underflow_step`` (the underflow of a
-gradient that begins from one row to the next).
-``extra`` of the first and third has ``jump``: octaves gained from the row before the onset to the onset.
+gradient that begins from one row to the next). ``extra`` of the first and third has ``jump``: octaves gained
+from the row before the onset to the onset.
 """
 
 from __future__ import annotations
@@ -36,16 +36,11 @@ STEP_LOG2, STEP_SIGMA = 0.5, 7.0  # another domain moves an input's rms by up to
 GRAD_STEP_LOG2, GRAD_STEP_SIGMA = 1.2, 4.0  # median over gradients; a hard batch moves it for one row
 PERSIST_ROWS = 3
 APART_LOG2, APART_SIGMA = 1.0, 7.0  # one gradient against the median of all
-ZERO_RISE_PCT, ZERO_SIGMA, ZERO_FLOOR_PCT = (
-    4.0,
-    8.0,
-    0.2,
-)  # exact zeros before the cast; healthy tensors have none
+# Exact zeros before the cast; healthy tensors have none.
+ZERO_RISE_PCT, ZERO_SIGMA, ZERO_FLOOR_PCT = 4.0, 8.0, 0.2
 UNDERFLOW_STEP_PCT, UNDERFLOW_SHARE = 3.0, 0.7  # growing logits gain at most a third of it in three rows
 RELEASE_ROWS = 48  # a step that stays this long is the new level
 MIN_GRADIENTS = 3
-_FORWARD = (ROLE_CODES["input"], ROLE_CODES["output"])
-_BACKWARD = (ROLE_CODES["grad_output"], ROLE_CODES["grad_input"])
 
 
 class LevelSteps:

@@ -28,8 +28,7 @@ def skipped_by_scaler(scalars: Mapping[str, float]) -> bool:
 class StatRow:
     """One row of tensor statistics: row ``d`` of ``frame``.
 
-    index: counts the rank's rows with statistics.  scalars: of the same step.  quiet: inside warm-up or just
-    after a resume.
+    index: counts the rank's rows with statistics.  scalars: of the same step.
     """
 
     step: int

@@ -59,9 +59,10 @@ class ScaleState:
         self.off[:] = 0
 
     def step(self, row: StatRow, *, broken: Bool) -> Bool:
-        """Judges one row; broken: tensors that hold NaN or Inf, whose scale is no news. Returns the columns
-        (S,) whose scale is wrong, for the detectors that come
-        after."""
+        """Judges one row; broken: tensors that hold NaN or Inf, whose scale is no news.
+
+        Returns the columns (S,) whose scale is wrong, for the detectors that come after.
+        """
         columns = row.columns
         self.resize(len(columns))
         scale = row.stat("scale")

@@ -86,20 +86,16 @@ def may_alarm(
     return off
 
 
-def alarms(off: Bool, away: Float64, count: NDArray[np.int32], limits: Limits) -> tuple[Bool, Float64]:
-    """One row's alarms (SIGNAL_COUNT, S) among those that may be, and what each class has in common
-    (len(COMMON), len(CLASSES)).
-    """
+def alarms(off: Bool, away: Float64, count: NDArray[np.int32], limits: Limits) -> Bool:
+    """One row's alarms (SIGNAL_COUNT, S) that may be: beyond what the class does, or all of it."""
     alarm = off.copy()
-    shared = np.zeros((len(COMMON), len(CLASSES)))
-    for n, (k, sense, own, together) in enumerate(COMMON):
+    for k, sense, own, together in COMMON:
         if not off[k].any():
             continue
         rise = sense * away[k]
-        shared[n] = common_rise(rise, count[k] >= READY_ROWS, limits.classes)
-        common = shared[n][limits.place]
+        common = common_rise(rise, count[k] >= READY_ROWS, limits.classes)[limits.place]
         with np.errstate(invalid="ignore"):
             beyond = rise - common > limits[own]
             all_of_it = (common > limits[together]) & (rise > limits[together])
         alarm[k] &= beyond | all_of_it
-    return alarm, shared
+    return alarm

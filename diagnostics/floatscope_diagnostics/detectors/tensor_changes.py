@@ -12,7 +12,7 @@ something to say the block is taken back and that row is judged by itself.
 
 Signals: ``amax_jump``, ``amax_zero``, ``clipping``, ``clipping_grad``, ``underflow``, ``underflow_always``,
 ``headroom_up``, ``sqnr_drop``, ``sqnr_drop_all``, ``update_jump``, ``update_fall``, ``unchanged``,
-``near_limit``, ``common_shift`` (a class rises together; ``extra`` tells by how much).
+``near_limit``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from floatscope_diagnostics.columns import ROLE_CODES, Columns
-from floatscope_diagnostics.detectors.limits import CLASSES
 from floatscope_diagnostics.detectors.row import JudgedRow, StatRow, skipped_by_scaler
 from floatscope_diagnostics.detectors.tensor_alarms import (
     IDLE_LOG2,
@@ -197,9 +196,8 @@ class TensorChanges:
         away = x - levels.tracker.center
         limits, count = self._limits_of(row.columns), levels.tracker.count
         off = may_alarm(x, away, levels.tracker.deviation(), count, row.columns, limits) & ~excluded
-        alarm, shared = alarms(off, away, count, limits)
+        alarm = alarms(off, away, count, limits)
         levels.count(alarm, missing, row.step)
-        self._emit_common(row, shared, limits)
         self._emit_jumps(row, x, away, alarm, warming=judged.warming)
         self._emit_clipping(row, x, alarm, limits, judged)
         self._emit_flushed(row, x, away, alarm, limits)
@@ -239,13 +237,6 @@ class TensorChanges:
             gap_rows=gap_rows,
             extra=extra,
         )
-
-    def _emit_common(self, row: StatRow, shared: Float64, limits: Limits) -> None:
-        """A class whose amax rises together: a hard batch, other data, or a fault of all its tensors."""
-        rise = shared[0][limits.place]
-        mask = (rise > limits["amax_common"]) & (rise > 0)
-        extra = {name: float(value) for name, value in zip(CLASSES, shared[0], strict=True)}
-        self._hit(row, "common_shift", -1, mask, rise, extra=extra)
 
     def _emit_jumps(self, row: StatRow, x: Float64, away: Float64, alarm: Bool, *, warming: bool) -> None:
         fresh = alarm[AMAX] & (self.levels.rows[AMAX] <= RELEASE_ROWS)

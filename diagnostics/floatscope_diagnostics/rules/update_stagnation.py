@@ -46,8 +46,6 @@ REMEDY = Remedy(
         "deepspeed": '"bf16": {"enabled": true} keeps FP32 master weights; do not train raw bf16 parameters',
     },
 )
-# Everything unchanged with a learning rate above 0: the step was skipped or the gradients are 0.
-DEAD_PCT = 99.9
 
 
 def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding]:
