@@ -17,6 +17,7 @@ Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
 EXTRAS = ("data_id", "loss_scale", "lr")
+LARGEST = 1e30  # as in the engine: no loss of a training run lies beyond
 MAX_STEPS = 20_000_000  # of one run: 640 MiB of losses
 
 
@@ -76,7 +77,7 @@ def side_of(label: str, log: RunLog, *, first: int | None = None, last: int | No
     for name in EXTRAS:
         values, present = _column(parts, name)
         extras.append(np.where(present, values, np.nan)[keep])
-    step, loss = step[keep], loss[keep]
+    step, loss = step[keep], _tamed(loss[keep])
     order = np.argsort(step, kind="stable")
     newest = np.append(np.diff(step[order]) != 0, True)
     chosen = order[newest]
@@ -93,6 +94,11 @@ def side_of(label: str, log: RunLog, *, first: int | None = None, last: int | No
         repeated=len(step) - len(chosen),
         notes=log.tally.all_notes(),
     )
+
+
+def _tamed(loss: Float64) -> Float64:
+    """Finite losses beyond LARGEST at LARGEST, so that sums and squares of them are finite."""
+    return np.where(np.isfinite(loss), np.clip(loss, -LARGEST, LARGEST), loss)
 
 
 def _between(step: Int64, first: int | None, last: int | None) -> NDArray[np.bool_]:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from floatscope_diagnostics.columns import CURRENT, OPEN
+from floatscope_diagnostics.detectors.printed_digits import PrintedDigits
 from floatscope_diagnostics.detectors.row import StatRow
 from floatscope_diagnostics.shadow import TOLERANCE_LOG2, ShadowScale
 
@@ -26,6 +27,7 @@ RESET_SHARE = 0.9  # of scaled tensors at exactly 1.0; measured: 48 of 48 after 
 RESET_MIN_TENSORS = 3  # one or two scales at 1.0 happen by themselves (amax equal to the format's maximum)
 SCRATCH_STEPS = 1  # a run from scratch begins at step 0 or 1, with all scales at 1
 UNTRAINED_SHARE = 0.9  # of ln(vocabulary), the loss of even chances; initialisation adds to it
+LEAST_STEPS = 8.0  # printed amax: with fewer steps to 0 those near it read as idle, and roll no history
 FROZEN_UPDATES = 2  # SCIENCE: a deviation for two updates is a deterministic violation
 CURRENT_LIKE_SHARE = 0.8  # of the gradients with sat exactly 1: only current scaling does that
 CURRENT_LIKE_MIN = 3
@@ -43,6 +45,8 @@ class ScaleState:
         self.moved = np.zeros(size, bool)  # the scale moved when it left the interval; else it stood still
         self.written = np.full(size, -1, np.int64)  # step at which the scale last changed
         self.last_step: int | None = None
+        self.amax_digits = PrintedDigits()
+        self.scale_digits = PrintedDigits()
 
     def resize(self, size: int) -> None:
         have = len(self.last_scale)
@@ -70,6 +74,10 @@ class ScaleState:
         if not present.any():
             return np.zeros(len(columns), bool)
         amax = np.where(row.has("amax"), row.stat("amax"), np.nan)
+        self.amax_digits.learn(amax)
+        self.scale_digits.learn(scale)
+        if self.amax_digits.hides_small:
+            amax = np.where(amax == 0, np.nan, amax)  # perhaps not 0, and then the history rolled
         passes = _passes(row.scalars.get("passes", 1.0))
         low, high = self.shadow.expect(row.step, amax, columns, passes=passes)
         bad = present & ~broken & (~np.isfinite(scale) | (scale <= 0))
@@ -121,8 +129,9 @@ class ScaleState:
             log_scale = np.log2(scale)
             above = log_scale - np.log2(high)
             below = np.log2(low) - log_scale
-            up = usable & ~skip & (above > TOLERANCE_LOG2)
-            down = usable & ~skip & (below > TOLERANCE_LOG2)
+            tolerance = TOLERANCE_LOG2 + self._rounding(row, scale)
+            up = usable & ~skip & (above > tolerance)
+            down = usable & ~skip & (below > tolerance)
             # an open interval (low 0 or high inf) gives -inf: never a violation
         off = up | down
         if off.any():
@@ -139,6 +148,14 @@ class ScaleState:
         if (run.ranks or 1) > 1 and run.recipe.get("reduce_amax") is not False:
             return up  # another rank's larger amax explains a lower scale
         return off
+
+    def _rounding(self, row: StatRow, scale: Float64) -> Float64:
+        """Octaves (S,) by which the printed amax and scale may be off, half a step each; Inf where amax has
+        no digits left."""
+        implied = row.columns.fmax * np.exp2(-row.columns.margin_log2) / scale
+        amax = self.amax_digits.step(implied) / implied
+        off: Float64 = np.log2(1.0 + amax / 2) + np.log2(1.0 + self.scale_digits.step(scale) / scale / 2)
+        return np.where(amax > 1.0 / LEAST_STEPS, np.inf, off)
 
     def _current_like(self, row: StatRow, high: Float64, amax: Float64) -> Float64:
         """Where no recipe is declared but the gradients' scales are those of current scaling, none may
@@ -193,6 +210,8 @@ class ScaleState:
             "moved": self.moved,
             "written": self.written,
             "last_step": self.last_step,
+            "amax_digits": self.amax_digits.state(),
+            "scale_digits": self.scale_digits.state(),
         }
 
     @classmethod
@@ -202,6 +221,8 @@ class ScaleState:
         for name in ("last_scale", "off", "moved", "written"):
             setattr(out, name, state[name])
         out.last_step = state["last_step"]
+        out.amax_digits = PrintedDigits.load(state["amax_digits"])
+        out.scale_digits = PrintedDigits.load(state["scale_digits"])
         return out
 
 

@@ -155,6 +155,12 @@ def test_a_log_without_loss_is_refused() -> None:
         side([{"step": 1, "grad_norm": 2.0}])
 
 
+def test_losses_beyond_any_training_are_compared_without_overflow() -> None:
+    run = rows_of([1e308 if k % 2 else -1e308 for k in range(300)])
+    document(judge(run, rows_of(curve(300).tolist())))  # numpy's overflow warnings are errors here
+    assert np.abs(side(run).loss).max() < 1e31
+
+
 def test_repeated_and_unordered_steps_count_once() -> None:
     run, base = pair_of(np.full(200, 0.05))
     again = [{"step": 10, "loss": 99.0}, *run[::-1], *[dict(row) for row in run[:50]]]
