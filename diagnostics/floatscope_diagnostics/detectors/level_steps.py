@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from floatscope_diagnostics.columns import ROLE_CODES
+from floatscope_diagnostics.columns import ROLE_CODES, Columns
 from floatscope_diagnostics.detectors.row import StatRow, skipped_by_scaler
 from floatscope_diagnostics.frame import AMAX, RMS
 from floatscope_diagnostics.tracker import Tracker
@@ -59,6 +59,11 @@ class LevelSteps:
         self.flushed_steps = [-1] * (2 * PERSIST_ROWS)
         self.grad_rows = 0
         self.grad_since = -1
+        self._version = -1
+        self._weight: Bool = np.zeros(0, bool)
+        self._activation: Bool = np.zeros(0, bool)  # an activation or the gradient of one
+        self._least: Float64 = np.zeros(0)  # smallest step, in octaves
+        self._sigmas: Float64 = np.zeros(0)
 
     def seam(self) -> None:
         self.tracker.restart()
@@ -76,12 +81,13 @@ class LevelSteps:
         if warming:
             self.seam()  # everything moves: the levels are learned afterwards
             return
-        x = np.stack([self._size(row), row.stat("zero_pct")])
+        x = np.empty((2, size))
+        x[0], x[1] = self._size(row), row.stat("zero_pct")
         scale = row.scalars.get("loss_scale", 1.0)
-        if 0 < scale < np.inf:
+        if 0 < scale < np.inf and scale != 1.0:
             x[0, columns.backward] -= np.log2(scale)
         skipped = skipped_by_scaler(row.scalars)
-        x[0, excluded | (columns.backward & skipped)] = np.nan
+        x[0, excluded | columns.backward if skipped else excluded] = np.nan
         all_away = x - self.tracker.center
         away, deviation = all_away[0].copy(), self.tracker.deviation()
         known = self.tracker.count >= READY_ROWS
@@ -126,14 +132,23 @@ class LevelSteps:
         self.away = np.concatenate([self.away, np.zeros(more)])
         self.jump = np.concatenate([self.jump, np.zeros(more)])
 
+    def _prepare(self, columns: Columns) -> None:
+        """What follows from the columns alone, made again when they change."""
+        if self._version == columns.version:
+            return
+        self._version = columns.version
+        self._weight = columns.role == ROLE_CODES["weight"]
+        self._activation = columns.activation | columns.gradient
+        self._least = np.where(columns.gradient, APART_LOG2, STEP_LOG2)
+        self._sigmas = np.where(columns.gradient, APART_SIGMA, STEP_SIGMA)
+
     def _steps(self, row: StatRow, away: Float64, deviation: Float64, ready: Bool) -> Bool:
-        role = row.columns.role
+        self._prepare(row.columns)
         forward, backward = row.columns.activation, row.columns.gradient
-        weight = (role == ROLE_CODES["weight"]) & self.has_rms  # amax is a single element
-        size = np.where(backward, APART_LOG2, STEP_LOG2)
+        weight = self._weight & self.has_rms  # amax is a single element
         with np.errstate(invalid="ignore"):
-            limit = np.maximum(size, np.where(backward, APART_SIGMA, STEP_SIGMA) * deviation)
-            off: Bool = ready & (forward | backward | weight) & (np.abs(away) > limit)
+            limit = np.maximum(self._least, self._sigmas * deviation)
+            off: Bool = ready & (self._activation | weight) & (np.abs(away) > limit)
         if not off.any() and not self.rows.any():
             self.away = np.where(ready, away, 0.0)
             return off

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from floatscope_diagnostics.frame import SIGNAL_COUNT, UPDATE
 from floatscope_diagnostics.tracker import Tracker
 
-Float64 = NDArray[np.float64]
 Bool = NDArray[np.bool_]
 
 # Smallest spread by signal in its unit: below it a deviation is the last printed digit or ordinary rounding.

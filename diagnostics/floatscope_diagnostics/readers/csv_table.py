@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 from collections.abc import Iterator
 from typing import Any
 
@@ -129,8 +128,3 @@ def _number(text: str) -> float | None:
         return number(text, field="csv")
     except ProtocolError:
         return None
-
-
-def table_of(text: str) -> io.StringIO:
-    """A table as a file, for callers that have it as text."""
-    return io.StringIO(text)
