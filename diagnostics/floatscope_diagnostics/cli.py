@@ -6,16 +6,15 @@ import argparse
 import json
 import os
 import sys
-import traceback
 from collections.abc import Sequence
 
+from floatscope_diagnostics.command import FOUND, OK, UNREADABLE, run_command
 from floatscope_diagnostics.diagnose import Diagnosed, Unread, diagnose_paths, document, read_baseline
 from floatscope_diagnostics.readers.formats import readers
 from floatscope_diagnostics.readers.run_log import UnreadableLog
 from floatscope_diagnostics.report_text import Style, plain, report
 from floatscope_diagnostics.verdict import STATUSES
 
-OK, FOUND, UNREADABLE, INTERNAL = 0, 1, 2, 3
 _EXAMPLES = """examples:
   floatscope diagnose run.jsonl
   floatscope diagnose run.jsonl.gz --baseline bf16.jsonl
@@ -54,22 +53,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str]) -> int:
     """Runs the command; returns the exit code and never raises."""
-    try:
-        args = parser().parse_args(list(argv))
-    except SystemExit as stop:
-        return OK if stop.code in (0, None) else UNREADABLE
-    try:
-        return _run(args)
-    except BrokenPipeError:
-        _silence_stdout()
-        return OK
-    except KeyboardInterrupt:
-        print("floatscope diagnose: interrupted", file=sys.stderr)
-        return UNREADABLE
-    except Exception:
-        traceback.print_exc()
-        print("floatscope diagnose: internal error; please report it with the lines above", file=sys.stderr)
-        return INTERNAL
+    return run_command(parser(), _run, argv)
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -114,11 +98,6 @@ def exit_code(done: Sequence[Diagnosed], unread: Sequence[Unread], *, fail_on: s
         return OK
     limit = STATUSES.index(fail_on)
     return FOUND if any(STATUSES.index(d.verdict.status) >= limit for d in done) else OK
-
-
-def _silence_stdout() -> None:
-    """The reader of our output has gone: keep the interpreter from complaining at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

@@ -7,9 +7,9 @@ import json
 import math
 import os
 import sys
-import traceback
 from collections.abc import Sequence
 
+from floatscope_diagnostics.command import FOUND, OK, UNREADABLE, run_command
 from floatscope_diagnostics.compare.document import document
 from floatscope_diagnostics.compare.judge import (
     DEFAULT_CONFIDENCE,
@@ -26,7 +26,6 @@ from floatscope_diagnostics.readers.formats import readers
 from floatscope_diagnostics.readers.run_log import UnreadableLog
 from floatscope_diagnostics.report_text import Style, plain
 
-SAME, DIFFERENT, UNREADABLE, INTERNAL = 0, 1, 2, 3
 DESCRIPTION = (
     "Compares the loss and the tensors of a run with those of a baseline: how large the difference is, "
     "with a confidence band, since which step, in which tensor first, constant or widening, and how many "
@@ -87,22 +86,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str]) -> int:
     """Runs the command; returns the exit code and never raises."""
-    try:
-        args = parser().parse_args(list(argv))
-    except SystemExit as stop:
-        return SAME if stop.code in (0, None) else UNREADABLE
-    try:
-        return _run(args)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return SAME
-    except KeyboardInterrupt:
-        print("floatscope compare: interrupted", file=sys.stderr)
-        return UNREADABLE
-    except Exception:
-        traceback.print_exc()
-        print("floatscope compare: internal error; please report it with the lines above", file=sys.stderr)
-        return INTERNAL
+    return run_command(parser(), _run, argv)
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -136,7 +120,7 @@ def _run(args: argparse.Namespace) -> int:
 
 def exit_code(found: Comparison) -> int:
     """1 for a difference beyond the margin, else 0."""
-    return DIFFERENT if found.decision in ("worse", "better") else SAME
+    return FOUND if found.decision in ("worse", "better") else OK
 
 
 def _refused(why: str) -> int:

@@ -90,6 +90,7 @@ def compare_tensors(
     run: Side, base: Side, *, paired: bool, other_data: frozenset[int] = frozenset()
 ) -> TensorParting:
     """Compares what both logs have: the same tensors on the same steps.
+
     other_data: steps to leave out.  Not paired: gradients follow the data and are left out, and the limits
     are UNPAIRED_TIMES as wide.
     """
@@ -320,9 +321,8 @@ def _jumps(apart: Float64) -> Float64:
         return out
     for first in range(0, size, JUMP_TENSORS):
         part = apart[:, first : first + JUMP_TENSORS]
-        before = np.median(
-            sliding_window_view(part, JUMP_ROWS, axis=0)[:-1], axis=-1
-        )  # NaN: a gap in the rows
+        # NaN: a gap in the rows
+        before = np.median(sliding_window_view(part, JUMP_ROWS, axis=0)[:-1], axis=-1)
         away = part[JUMP_ROWS:] - before
         away[np.isnan(away)] = 0.0
         up, down = (_lasting(np.maximum(sign * away, 0.0), PERSIST_ROWS) for sign in (1.0, -1.0))
