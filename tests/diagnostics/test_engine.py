@@ -89,6 +89,48 @@ def test_any_interleaving_of_ranks_gives_the_same_verdict(order: list[tuple[int,
     assert engine.verdict().to_json() == expected.verdict().to_json()
 
 
+def resumed_rows() -> list[dict[str, Any]]:
+    """Steps 100 to 149, and from 130 on again with weights that are no longer quite those of before."""
+    again = Run(steps=40, first_step=130, seed=8).rows()
+    for row in again:
+        row["param_norm"] *= 1.001
+        row["tensors"] = {
+            n: {**t, "amax": t["amax"] * 1.003} if n.endswith("/weight") else t
+            for n, t in row["tensors"].items()
+        }
+    return [*Run(steps=50).rows(), *again]
+
+
+@pytest.mark.parametrize("behind", [0, 10, 21, 35, 50])
+@pytest.mark.parametrize("declared", [2, None])
+def test_a_backlog_that_arrives_after_another_rank_has_gone_back_is_no_divergence(
+    behind: int, declared: int | None
+) -> None:
+    rows = resumed_rows()
+    info = RunInfo.from_json(Run(extra_run={"ranks": declared}).info())
+    engine = Engine(info)
+    parts = [(0, 0, 50), (1, 0, 50 - behind), (0, 50, 70), (1, 50 - behind, 50), (1, 50, 90), (0, 70, 90)]
+    for rank, start, stop in parts:
+        if stop > start:
+            engine.feed(batch_from_rows(rows[start:stop]), rank=rank)
+            engine = Engine.restore(info, engine.state())
+    causes = {f["cause"] for f in engine.verdict().to_json()["findings"]}
+    assert "rank_divergence" not in causes
+
+
+def test_ranks_that_part_after_a_resume_are_seen_though_one_had_lost_its_last_steps() -> None:
+    rows = resumed_rows()
+    rows[50]["resumed"] = 1.0
+    apart = [{**row, "param_norm": row["param_norm"] * 1.01} for row in rows[70:]]
+    engine = Engine(RunInfo.from_json(Run(extra_run={"ranks": 2}).info()))
+    engine.feed(batch_from_rows(rows[:50]), rank=0)
+    engine.feed(batch_from_rows(rows[:25]), rank=1)
+    for rank, last in ((0, rows[70:]), (1, apart)):
+        engine.feed(batch_from_rows([*rows[50:70], *last]), rank=rank)
+    first = engine.verdict().to_json()["findings"][0]
+    assert (first["cause"], first["onset_step"]) == ("rank_divergence", 150)
+
+
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow], phases=NO_SHRINK)
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 25)), max_size=20))
 def test_a_baseline_may_come_before_between_or_after(order: list[tuple[bool, int]]) -> None:

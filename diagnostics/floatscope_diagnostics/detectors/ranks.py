@@ -3,7 +3,8 @@
 Data-parallel ranks hold the same weights and, with a reduced amax, use the same scales. Whether a tensor is
 shared is learned: it must have been equal on all ranks for EQUAL_ROWS rows. A step is judged when all ranks
 have sent it, those that the run declares and those seen, or one of them is WAIT_STEPS steps ahead; until then
-only its extremes over the ranks are kept.
+only its extremes over the ranks are kept. Ranks that resume from a checkpoint take steps again: each counts
+how often it did, its epoch, so that what one rank took again is not held against what another took before.
 Signals: ``weights_part`` (weight amax, update or parameter norm), ``scales_part``; and, by level,
 ``rank_outlier`` (a rank's gradient norm before the reduction). The shadow scale of the reduced amax gives the
 signals of ``scale_state`` here, since one rank alone cannot know it; only steps that every rank has sent
@@ -12,7 +13,7 @@ count for it, and only under delayed scaling: other recipes scale by what each r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +29,7 @@ from floatscope_diagnostics.frame import Frame, bare_frame
 
 Float32 = NDArray[np.float32]
 Int32 = NDArray[np.int32]
+Place = tuple[int, int]  # epoch and step
 
 WAIT_STEPS = 64  # the design's limit for a rank that lags
 EQUAL_ROWS = 8
@@ -36,7 +38,10 @@ TOLERANCE = 1e-3  # relative; logs print five digits, real parting grows from st
 _REDUCED = ("fp8_delayed_scaling", None)  # None: not declared, and then the scales decide
 _PENDING = ("segment", "first_rank", "low", "high", "finite", "scale")
 _KEPT = ("scale", "amax", "update_ratio")
-_PLAIN = ("begun", "norm_equal", "norm_apart", "rows", "judged", "segment", "local_rows", "local_since")
+_PLAIN = (
+    "begun", "seen_far", "epoch_begun", "left", "norm_equal", "norm_apart", "rows", "epoch", "local_rows",
+    "local_since",
+)  # fmt: skip
 _NORM = "param_norm"
 _LOCAL = "local_grad_norm"
 LOCAL_READY_ROWS = 16
@@ -75,9 +80,12 @@ class RankBoard:
     """Steps that wait for the other ranks, and how often each tensor agreed."""
 
     def __init__(self) -> None:
-        self.waiting: dict[int, _Pending] = {}
-        self.newest: dict[int, int] = {}  # last step by rank
+        self.waiting: dict[Place, _Pending] = {}
+        self.newest: dict[int, Place] = {}  # last epoch and step by rank
         self.begun: int | None = None  # first step of all
+        self.seen_far = False  # WAIT_STEPS steps beyond it
+        self.epoch_begun = 0  # first step of the newest epoch
+        self.left = 0  # last step of the one before
         self.equal: Int32 = np.zeros((len(_KEPT), 0), np.int32)
         self.apart: Int32 = np.zeros((len(_KEPT), 0), np.int32)
         self.scales = ScaleState()
@@ -87,8 +95,8 @@ class RankBoard:
         self.norm_equal = 0
         self.norm_apart = 0
         self.rows = 0
-        self.judged: int | None = None
-        self.segment = 0  # of the last step compared
+        self.judged: Place | None = None
+        self.epoch = 0  # of the last step compared
         self.log = EpisodeLog()
 
     def recipe_changed(self) -> None:
@@ -114,23 +122,39 @@ class RankBoard:
                 got = frame.row(stat, d)
                 if got is not None:
                     values[k] = got if k <= 1 else np.where(weight, got, np.nan)
-        if step <= self.newest.get(rank, -1):  # the rank went back: what it sent before no longer waits
-            self.waiting = {s: p for s, p in self.waiting.items() if s < step}
-            self.judged = None if self.judged is None else min(self.judged, step - 1)
-        self.newest[rank] = step
-        self.begun = step if self.begun is None else min(self.begun, step)
-        if self.judged is None or step > self.judged:
-            self._merge(rank, step, segment, values, scalars)
+        place = self._place(rank, step, resumed=scalars.get("resumed", 0.0) == 1.0)
+        if self.judged is None or place > self.judged:
+            self._merge(rank, place, segment, values, scalars)
         self._judge(columns)
 
+    def _place(self, rank: int, step: int, *, resumed: bool) -> Place:
+        """Epoch and step of a rank's next row.
+
+        A rank that lost its last steps resumes without going back; if it does not say so either, it shows by
+        going where nobody was before.
+        """
+        top = max((epoch for epoch, _ in self.newest.values()), default=0)
+        epoch, last = self.newest.get(rank, (0, step - 1))
+        if rank in self.newest and (step <= last or resumed):
+            epoch += 1
+        elif epoch < top and step > self.left + WAIT_STEPS:
+            epoch = top
+        if epoch > top:
+            self.epoch_begun, self.left = step, max(s for e, s in self.newest.values() if e == top)
+            self.waiting = {place: held for place, held in self.waiting.items() if place[0] == top}
+        self.newest[rank] = (epoch, step)
+        self.begun = step if self.begun is None else min(self.begun, step)
+        self.seen_far = self.seen_far or step - self.begun >= WAIT_STEPS
+        return epoch, step
+
     def _merge(
-        self, rank: int, step: int, segment: int, values: Float32, scalars: Mapping[str, float]
+        self, rank: int, place: Place, segment: int, values: Float32, scalars: Mapping[str, float]
     ) -> None:
         finite = np.isfinite(values[0]) & np.isfinite(values[1])
-        held = self.waiting.get(step)
+        held = self.waiting.get(place)
         if held is None:
             held = _Pending(segment, rank, values.copy(), values.copy(), finite, values[0])
-            self.waiting[step] = held
+            self.waiting[place] = held
         else:
             held.widen(values.shape[1])
             held.low = np.minimum(held.low, values)
@@ -142,26 +166,37 @@ class RankBoard:
         held.local[rank] = scalars.get(_LOCAL, np.nan)
 
     def _judge(self, columns: Columns) -> None:
-        declared, newest = columns.run.ranks, max(self.newest.values())
+        declared = columns.run.ranks
         wanted = max(declared or 1, len(self.newest))
-        if declared is None and self.begun is not None and newest - self.begun < WAIT_STEPS:
+        if declared is None and not self.seen_far:
             return  # how many ranks there are shows only when the first have gone ahead
         while self.waiting:
-            step = min(self.waiting)
-            complete = len(self.waiting[step].norms) >= wanted
-            if not complete and newest - step < WAIT_STEPS:
+            place = min(self.waiting)
+            complete = len(self.waiting[place].norms) >= wanted
+            if not complete and not self._is_late(place, wanted):
                 return
-            held = self.waiting.pop(step)
+            held = self.waiting.pop(place)
             held.widen(len(columns))
-            self.judged = step
+            self.judged = place
             if len(held.norms) > 1:
-                self._compare(step, held, columns, complete=complete)
+                self._compare(place, held, columns, complete=complete)
 
-    def _compare(self, step: int, held: _Pending, columns: Columns, *, complete: bool) -> None:
+    def _is_late(self, place: Place, wanted: int) -> bool:
+        """Whether no rank is waited for any longer at this place."""
+        epoch, step = place
+        top, newest = max(self.newest.values())
+        if top == epoch:
+            return newest - step >= WAIT_STEPS
+        if newest - self.epoch_begun >= WAIT_STEPS:
+            return True
+        return len(self.newest) >= wanted and min(self.newest.values()) > place
+
+    def _compare(self, place: Place, held: _Pending, columns: Columns, *, complete: bool) -> None:
         self._resize(len(columns))
+        epoch, step = place
         segment = held.segment
-        if segment != self.segment:  # the ranks went back: the amaxes seen are not the restored history's
-            self.segment = segment
+        if epoch != self.epoch:  # the ranks went back: the amaxes seen are not the restored history's
+            self.epoch = epoch
             self.scales.seam()
             self.log.seam()
         index = self.rows
@@ -277,17 +312,18 @@ class RankBoard:
     def state(self) -> dict[str, Any]:
         waiting = [
             {
-                "step": step,
+                "place": list(place),
                 "norms": [[rank, x] for rank, x in sorted(p.norms.items())],
                 "local": [[rank, x] for rank, x in sorted(p.local.items())],
                 **{name: getattr(p, name) for name in _PENDING},
             }
-            for step, p in sorted(self.waiting.items())
+            for place, p in sorted(self.waiting.items())
         ]
         plain = {name: getattr(self, name) for name in _PLAIN}
         return {
             "waiting": waiting,
-            "newest": [[rank, step] for rank, step in sorted(self.newest.items())],
+            "newest": [[rank, *place] for rank, place in sorted(self.newest.items())],
+            "judged": None if self.judged is None else list(self.judged),
             "equal": self.equal,
             "apart": self.apart,
             "plain": plain,
@@ -302,8 +338,9 @@ class RankBoard:
         for saved in state["waiting"]:
             norms, local = ({int(r): float(x) for r, x in saved[name]} for name in ("norms", "local"))
             fields = {name: saved[name] for name in _PENDING}
-            out.waiting[int(saved["step"])] = _Pending(**fields, norms=norms, local=local)
-        out.newest = {int(rank): int(step) for rank, step in state["newest"]}
+            out.waiting[_loaded(saved["place"])] = _Pending(**fields, norms=norms, local=local)
+        out.newest = {int(rank): (int(epoch), int(step)) for rank, epoch, step in state["newest"]}
+        out.judged = None if state["judged"] is None else _loaded(state["judged"])
         out.equal, out.apart = state["equal"], state["apart"]
         for name, value in state["plain"].items():
             setattr(out, name, value)
@@ -311,3 +348,8 @@ class RankBoard:
         out.local.load(state["local"])
         out.log = EpisodeLog.load(state["log"])
         return out
+
+
+def _loaded(saved: Sequence[int]) -> Place:
+    epoch, step = saved
+    return int(epoch), int(step)
