@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from floatscope_diagnostics.episodes import Symptom
-from floatscope_diagnostics.growth import attention_weights
+from floatscope_diagnostics.growth import attention_weights, of_warm_up
 from floatscope_diagnostics.precision import fitting
 from floatscope_diagnostics.rule import (
     Evidence,
@@ -83,7 +83,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
         if any(m.onset <= s.onset <= m.last + 64 for m in symptoms.of(*MOVERS)):
             continue
         limited = {t for n in symptoms.of("near_limit") for t in n.tensors if not t.endswith("/weight")}
-        if s.extra.get("warming") or limited & set(forward):
+        if of_warm_up(s, symptoms) or limited & set(forward):
             continue  # warm-up, or FP16 on its way to the limit: activation overflow
         if attention_weights(s):
             continue  # see attention logit growth

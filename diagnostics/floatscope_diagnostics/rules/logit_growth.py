@@ -26,7 +26,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from floatscope_diagnostics.growth import attention_weights
+from floatscope_diagnostics.growth import attention_weights, of_warm_up
 from floatscope_diagnostics.placing import abrupt
 from floatscope_diagnostics.rule import (
     Evidence,
@@ -101,7 +101,7 @@ def _weights(symptoms: Symptoms) -> Iterator[Finding]:
             not attention_weights(s)
             or len(layers) > MAX_LAYERS
             or s.rows < GROWTH_ROWS
-            or s.extra.get("warming")
+            or of_warm_up(s, symptoms)
         ):
             continue
         quick = (s.detected or s.onset) - s.onset <= QUICK_ROWS * symptoms.stride
