@@ -57,9 +57,8 @@ from floatscope_diagnostics.rule import (
 
 MOVERS = (
     "lr_jump", "norm_jump", "update_jump", "weights_jump", "clipping", "scale_high", "scale_low",
-    "scale_reset",
-    "scale_nonfinite", "sqnr_drop_all", "underflow", "unchanged", "loss_constant", "grad_norm_zero",
-    "amax_trend",
+    "scale_reset", "scale_nonfinite", "sqnr_drop_all", "underflow", "unchanged", "loss_constant",
+    "grad_norm_zero", "amax_trend",
 )  # fmt: skip
 STEADY = (
     "lr_jump", "norm_jump", "update_jump", "weights_jump", "resumed", "scale_high", "scale_low",

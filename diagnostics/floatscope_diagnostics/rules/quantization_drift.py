@@ -34,10 +34,10 @@ Source
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 from floatscope_diagnostics.detectors.paired_gap import SHAPES
 from floatscope_diagnostics.episodes import Symptom
+from floatscope_diagnostics.precision import runs_fp8
 from floatscope_diagnostics.rule import (
     Alternative,
     Evidence,
@@ -84,7 +84,6 @@ EVENTS = (
     "no_labels", "input_ids_out_of_range", "paired_break", "resumed", "loss_scale_falls",
 )  # fmt: skip
 """What is an event of its own: a gap behind it is its consequence, and its own rule names it."""
-FP8_WORDS = ("fp8", "mxfp8", "nvfp4", "ao_")
 CONFIDENCE = 0.65
 CONSTANT: Mapping[str, float] = {"accumulation_precision": 0.12, "update_stagnation": 0.06}
 WIDENING: Mapping[str, float] = {
@@ -168,7 +167,7 @@ def _gap(g: Symptom, run: RunFacts) -> Finding:
         )
     sure = min(CONFIDENCE, 1.0 - sum(a.confidence for a in others)) if widening else CONFIDENCE
     low, high = g.extra.get("low", mean), g.extra.get("high", mean)
-    finding = about(
+    return about(
         g,
         cause="quantization_drift",
         symptom="drift_up",
@@ -183,7 +182,6 @@ def _gap(g: Symptom, run: RunFacts) -> Finding:
         decisive_test=_test(run, widening=widening),
         alternatives=others,
     )
-    return replace(finding, rank=None)  # of the run as a whole: any rank's finding may explain it
 
 
 def _test(run: RunFacts, *, widening: bool) -> str:
@@ -208,15 +206,12 @@ def rounds(run: RunFacts) -> bool:
     formats = set(run.formats.values())
     if formats - {"fp32"}:
         return True
-    return run.recipe_name not in ("fp32",) and not formats
+    return not formats and run.recipe_name != "fp32"
 
 
 def uses_fp8(run: RunFacts) -> bool:
     """Whether the run casts to 8 bits or fewer; a log that declares nothing is taken for an FP8 run."""
-    formats = set(run.formats.values())
-    if formats:
-        return any(f.startswith(("e4m3", "e5m2", "mxfp8", "nvfp4")) for f in formats)
-    return not run.recipe_name or run.recipe_name.startswith(FP8_WORDS)
+    return runs_fp8(run) or not (run.formats or run.recipe_name)
 
 
 def explained(g: Symptom, symptoms: Symptoms) -> bool:
