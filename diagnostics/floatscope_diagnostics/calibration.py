@@ -11,7 +11,9 @@ fit``:
     logit p = logit(stated) + intercept + sum of weights times features + offset of the rule and cause
 
 with a ridge penalty on everything but the first term. So a rule without evidence for or against it keeps what
-the average rule gets, and a rule seen in three runs moves a little only.
+the average rule gets, and a rule seen in three runs moves a little only. A rule that states less than
+CONFIDENT misses a sign that its claim needs, mostly because it is not logged; the library's runs log
+everything, so they cannot vouch for such a claim and never raise it.
 """
 
 from __future__ import annotations
@@ -64,7 +66,8 @@ class Calibration:
             return clues.stated
         z = logit(clues.stated) + self.intercept + self.groups.get(clues.group, 0.0)
         z += sum(self.weights.get(name, 0.0) * value for name, value in clues.features().items())
-        return min(max(sigmoid(z), LOWEST), HIGHEST)
+        p = sigmoid(z) if clues.stated >= self.threshold else min(sigmoid(z), clues.stated)
+        return min(max(p, LOWEST), HIGHEST)
 
     def to_json(self) -> dict[str, Any]:
         return {

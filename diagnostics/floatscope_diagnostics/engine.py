@@ -189,6 +189,7 @@ class Engine:
             has_baseline=self._pairs.used,
             forward_order=self._forward_order,
             call_order=self._call_order,
+            stats_every=max((s.coverage.measured_every() for s in streams), default=1),
         )
 
     def gaps(self) -> LogGaps:

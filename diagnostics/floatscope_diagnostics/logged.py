@@ -110,6 +110,10 @@ class Coverage:
         """So many steps lie between two of ``count``, on average; 1 if nearly every step has it."""
         return max(1, round(self.rows / count)) if count else 0
 
+    def measured_every(self) -> int:
+        """So many steps lie between two with statistics of tensors, on average; 1 without any."""
+        return max(1, self.every(max(self.stats.values(), default=0)))
+
     def has(self, stat: str, size: int) -> Bool:
         """bool (size,), whether each tensor ever had the statistic."""
         out = np.zeros(size, bool)

@@ -179,7 +179,8 @@ class Finding:
 class RunFacts:
     """What the rules may know about the run besides its symptoms.
 
-    stats: (role, stat) pairs seen.  scalars: names seen.  first_tensor: first tensor in forward order.
+    stats: (role, stat) pairs seen.  stats_every: steps from one with tensor statistics to the next.  scalars:
+    names seen.
     """
 
     recipe: Mapping[str, Any]
@@ -197,6 +198,7 @@ class RunFacts:
     has_baseline: bool
     forward_order: tuple[str, ...]
     call_order: Mapping[str, int]
+    stats_every: int = 1
 
     @property
     def recipe_name(self) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from floatscope.protocol.json_rows import batch_from_rows
 from floatscope.protocol.runinfo import RunInfo
-from floatscope_diagnostics.calibration import AS_STATED
+from floatscope_diagnostics.calibration import AS_STATED, Calibration
 from floatscope_diagnostics.engine import Engine
 
 
@@ -32,9 +32,9 @@ class Case:
     want: tuple[Want, ...] = ()
 
 
-def diagnose(case: Case, *, chunk: int = 16) -> dict[str, Any]:
+def diagnose(case: Case, *, chunk: int = 16, calibration: Calibration = AS_STATED) -> dict[str, Any]:
     """The verdict of a case's run, rank by rank in chunks, with the confidences that the rules state."""
-    engine = Engine(RunInfo.from_json(dict(case.info)), calibration=AS_STATED)
+    engine = Engine(RunInfo.from_json(dict(case.info)), calibration=calibration)
     by_rank: dict[int, list[Mapping[str, Any]]] = {}
     for row in case.rows:
         by_rank.setdefault(int(row.get("rank", 0)), []).append(row)

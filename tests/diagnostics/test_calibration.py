@@ -107,6 +107,15 @@ def test_confidences_add_up_and_doubt_names_two_causes_and_a_test(
         assert answer.cause == cause
 
 
+@pytest.mark.parametrize("stated", [0.3, 0.45, 0.59])
+def test_a_claim_that_lacks_a_sign_is_never_raised(stated: float) -> None:
+    """Whatever the library showed: there everything is logged."""
+    for fit in (fitted(), replace(AS_STATED, basis=BASIS, intercept=4.0)):
+        clues = Clues(rule="FS412", cause="data_shift", stated=stated)
+        assert fit.probability(clues) <= stated
+        assert settle(replace(FOUND, confidence=stated), fit).cause == "undetermined"
+
+
 def test_below_the_threshold_the_test_is_one_between_the_two() -> None:
     answer = settle(replace(FOUND, alternatives=(RIVAL,)), DOUBT)
     assert answer.cause == "undetermined"

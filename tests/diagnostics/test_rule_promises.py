@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from floatscope_diagnostics.calibration import fitted
 from floatscope_diagnostics.rule import FAMILY_OF
 from floatscope_diagnostics.rule_docs import HEADINGS, pages
 from tests.diagnostics.case import Case, alarms, diagnose
@@ -123,7 +124,8 @@ def test_from_loss_and_gradient_norm_alone_nothing_is_concluded_that_needs_more(
         info = {
             k: v for k, v in case.info.items() if k in ("name", "vocab_size", "ranks", "status", "reason")
         }
-        for f in alarms(diagnose(replace(case, info=info, rows=rows))):
+        bare = replace(case, info=info, rows=rows)
+        for f in alarms(diagnose(bare)) + alarms(diagnose(bare, calibration=fitted())):
             assert f["cause"] in certain | {"undetermined"}, (name, f["rule"], f["cause"])
             assert f["tensor"] is None
 

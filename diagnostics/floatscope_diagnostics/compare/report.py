@@ -151,7 +151,11 @@ def _separation(c: Comparison) -> str:
         elif c.since > p.proven_step:
             said.append(f"as they are now since about step {c.since:,}")
     elif c.nonfinite is None:
-        said.append("none: at no step can the losses be told apart")
+        said.append(
+            "no step can be named yet: the test over all steps needs more pairs than one window's band"
+            if c.decision in ("worse", "better")
+            else "none: at no step can the losses be told apart"
+        )
     if c.first_difference is None:
         said.append("every loss is equal to the last digit")
     elif c.pairs.paired and c.pairs.step[0] < c.first_difference:
@@ -162,6 +166,8 @@ def _separation(c: Comparison) -> str:
 def _shape(c: Comparison) -> str:
     s = c.shape
     if s is None or s.kind == "none":
+        if c.decision in ("worse", "better"):
+            return "cannot tell an offset from a slope before the step of the separation is known"
         return "no gap, so neither offset nor slope"
     if s.change is None or s.low is None or s.high is None or s.start is None or s.end is None:
         return "too few pairs to tell an offset from a slope"

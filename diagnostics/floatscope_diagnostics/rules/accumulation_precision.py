@@ -28,6 +28,7 @@ from collections.abc import Iterator
 
 from floatscope_diagnostics.precision import fitting
 from floatscope_diagnostics.rule import (
+    Alternative,
     Evidence,
     Finding,
     Need,
@@ -55,6 +56,7 @@ EXCLUDING = (
     "gradients_step",
     "gradient_apart",
 )
+UNSEEN = Alternative("gradient_underflow", 0.5, "underflow_pct of grad_output is not logged at every step")
 FP8 = Remedy(
     "Accumulate gradients and reduce them over ranks in FP32, and use split accumulation in FP8 GEMMs.",
     {
@@ -87,7 +89,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             continue  # comes and goes, see communication race
         if any(symptoms.active(name, z.onset, slack=2) for name in EXCLUDING):
             continue
-        seen = ("grad_output", "underflow_pct") in run.stats
+        seen = ("grad_output", "underflow_pct") in run.stats and run.stats_every == 1
         yield about(
             z,
             cause="accumulation_precision",
@@ -95,8 +97,13 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             severity="warning",
             confidence=0.85 if seen else 0.5,
             order="backward",
-            summary=f"{z.peak:.0f} % of the weight gradients are exactly 0 since step {z.onset:,}, although "
-            "the gradients that go into them are healthy: the sum loses them.",
+            summary=f"{z.peak:.0f} % of the weight gradients are exactly 0 since step {z.onset:,}, "
+            + (
+                "although the gradients that go into them are healthy: the sum loses them."
+                if seen
+                else "and the underflow of the gradients that go into them is not logged at every step."
+            ),
+            alternatives=() if seen else (UNSEEN,),
             evidence=[Evidence("zero_grad_pct", z.peak_step, z.peak, f"near {z.expected or 0:.1f}")],
             remedy=fitting(run, FP8, PLAIN),
             decisive_test="Sum the micro-batches of one step in FP32 as well and compare: a "

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from floatscope_diagnostics.episodes import Symptom
 from floatscope_diagnostics.placing import whole_tensor
 from floatscope_diagnostics.rule import (
     Alternative,
@@ -45,6 +46,14 @@ MAX_WEIGHTS = 2
 SPIKE_ROWS = 2  # a corrupted weight stays
 MOVERS = ("lr_jump", "norm_jump", "update_jump", "weights_jump", "loss_jump")
 
+IN_ONE_STEP = (
+    Alternative("rank_divergence", 0.5, "other ranks' weights are not in the log"),
+    Alternative("op_kernel_fault", 0.3, "the update before it was of normal size"),
+)
+IN_A_GAP = (
+    Alternative("activation_outlier_growth", 0.6, "what it did between the logged steps is not known"),
+    Alternative("rank_divergence", 0.4, "other ranks' weights are not in the log"),
+)
 REMEDY = Remedy(
     "Restore the last clean checkpoint, run memory and GPU diagnostics on the node, and compare parameter "
     "hashes over ranks.",
@@ -78,8 +87,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             confidence=0.85,
             tensors=weights,
             order="forward",
-            summary=f"The largest element of {weights[0]} leaped {2**s.value:,.3g} times at step {s.onset:,} "
-            "without an update that explains it: the weight is corrupted, by a bit flip or a stray write.",
+            summary=_told(weights[0], s, run),
             evidence=[
                 Evidence("log2 amax above its level", s.onset, s.value, "below 0.6", weights[0]),
                 *(
@@ -87,14 +95,23 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
                     for u in flushed[:1]
                 ),
             ],
-            alternatives=(
-                Alternative("rank_divergence", 0.5, "other ranks' weights are not in the log"),
-                Alternative("op_kernel_fault", 0.3, "the update before it was of normal size"),
-            ),
+            alternatives=IN_ONE_STEP if run.stats_every == 1 else IN_A_GAP,
             remedy=REMEDY,
             decisive_test="Replay the step from the last checkpoint on another node: if the leap is gone it "
             "was the hardware.",
         )
+
+
+def _told(weight: str, s: Symptom, run: RunFacts) -> str:
+    if run.stats_every == 1:
+        return (
+            f"The largest element of {weight} leaped {2**s.value:,.3g} times at step {s.onset:,} without an "
+            "update that explains it: the weight is corrupted, by a bit flip or a stray write."
+        )
+    return (
+        f"The largest element of {weight} is {2**s.value:,.3g} times its level at step {s.onset:,}; not "
+        "every step is logged: it grew away or was corrupted."
+    )
 
 
 RULE = Rule("FS902", "corrupted_weight", ("undetermined",), (Need("amax", ("weight",)),), check)

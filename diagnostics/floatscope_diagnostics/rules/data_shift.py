@@ -27,6 +27,7 @@ from collections.abc import Iterator
 
 from floatscope_diagnostics.placing import held_out_step, loss_stepped_at
 from floatscope_diagnostics.rule import (
+    Alternative,
     Evidence,
     Finding,
     Need,
@@ -79,8 +80,8 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             confidence=confidence,
             onset=began,
             onset_last=s.detected,
-            summary=f"The loss stepped up by {s.peak:.2f} nats about step {s.onset:,} and stays, "
-            "with healthy numerics.",
+            summary=f"The loss stepped up by {s.peak:.2f} nats about step {began:,} and stays, "
+            + ("with healthy numerics." if run.stats else "and no statistics of tensors are logged."),
             evidence=[
                 Evidence("loss above its level", s.peak_step, s.peak, f"{s.expected or 0:.3g}"),
                 *(
@@ -88,10 +89,20 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
                     for h in held_out[:1]
                 ),
             ],
+            alternatives=_not_excluded(run),
             remedy=REMEDY,
             decisive_test="Train 20 steps on data from before the boundary: the loss returns at "
             "once if the data changed.",
         )
+
+
+def _not_excluded(run: RunFacts) -> tuple[Alternative, ...]:
+    """What only signals that are not logged could exclude."""
+    if "lr" not in run.scalars and "update_norm" not in run.scalars:
+        return (Alternative("lr_divergence", 0.4, "neither the learning rate nor the update norm is logged"),)
+    if not run.stats:
+        return (Alternative("op_kernel_fault", 0.3, "no statistics of tensors are logged"),)
+    return ()
 
 
 def _moved_before(symptoms: Symptoms, onset: int, *, before: int) -> bool:

@@ -34,6 +34,7 @@ from floatscope.protocol.names import split_tensor
 from floatscope_diagnostics.episodes import Symptom
 from floatscope_diagnostics.placing import bad_values
 from floatscope_diagnostics.rule import (
+    Alternative,
     Evidence,
     Finding,
     Need,
@@ -51,6 +52,9 @@ UNSCALED = ("bf16", "fp16", "fp32")
 GRADIENTS = ("/grad_output", "/grad_input", "/grad_weight")
 # Above it the first bad tensor was clipping: then the scale is suspect, not the data.
 SAT_OF_A_SCALE_FAULT = 1.5
+ENTRY_ORDER = 1  # call orders begin at 0, with the embedding
+_NUMBERED = re.compile(r"(?:^|\.)(\d+)(?:\.|$)")
+UNSEEN = Alternative("op_kernel_fault", 0.45, "the tensors in front of it are not logged")
 _INDEX_ERROR = re.compile(
     r"\b(index|indices|target|label|id)s?\b.{0,40}\bout of (range|bounds|vocab)|device-side assert"
     r"|Assertion.{0,80}(srcIndex|n_classes|num_classes|idx)|srcSelectDimSize|out of vocabulary",
@@ -237,6 +241,9 @@ def _nonfinite_values(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
             )
         if clipped:
             confidence = 0.55
+        begins = _begins_network(s.first[0], run)
+        if not begins:
+            confidence = 0.5  # what lies in front of it is not logged
         yield Finding(
             cause="invalid_input",
             kind="nonfinite_values",
@@ -251,8 +258,8 @@ def _nonfinite_values(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
             tensors=s.first,
             affected=len(s.tensors),
             order="forward",
-            summary=f"{'Inf' if s.extra.get('inf') else 'NaN'} comes in with the batch at step {s.onset:,}: "
-            f"{s.first[0]} is the first tensor of the network and its scale was fine.",
+            summary=_comes_in(s, begins=begins),
+            alternatives=() if begins else (UNSEEN,),
             evidence=(
                 bad_values(s),
                 *(Evidence("loss", n.onset, n.value, "finite") for n in loss),
@@ -278,6 +285,21 @@ def _entry_layers(run: RunFacts) -> frozenset[str]:
     orders = sorted({run.call_order[t] for t in run.forward_order})
     first = {split_tensor(t)[0] for t in run.forward_order if run.call_order[t] == orders[0]}
     return frozenset(first)
+
+
+def _comes_in(s: Symptom, *, begins: bool) -> str:
+    what = "Inf" if s.extra.get("inf") else "NaN"
+    if not begins:
+        where = f"{s.first[0]}, the first tensor that is logged, not the first of the network"
+        return f"{what} is first seen at step {s.onset:,} in {where}."
+    where = f"{s.first[0]} is the first tensor of the network and its scale was fine"
+    return f"{what} comes in with the batch at step {s.onset:,}: {where}."
+
+
+def _begins_network(tensor: str, run: RunFacts) -> bool:
+    """Whether nothing of the network lies in front of it, by its block's number and its declared order."""
+    block = _NUMBERED.search(split_tensor(tensor)[0])
+    return (block is None or int(block[1]) <= 1) and run.call_order.get(tensor, 0) <= ENTRY_ORDER
 
 
 def _last_layer(grads: Symptom) -> tuple[str, ...]:

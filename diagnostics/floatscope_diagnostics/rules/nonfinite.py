@@ -24,7 +24,17 @@ from dataclasses import replace
 
 from floatscope_diagnostics.episodes import Symptom
 from floatscope_diagnostics.placing import bad_values
-from floatscope_diagnostics.rule import Evidence, Finding, Need, Remedy, Rule, RunFacts, Symptoms, Window
+from floatscope_diagnostics.rule import (
+    Alternative,
+    Evidence,
+    Finding,
+    Need,
+    Remedy,
+    Rule,
+    RunFacts,
+    Symptoms,
+    Window,
+)
 
 LASTING_ROWS = 3
 SIGNALS = (
@@ -33,6 +43,11 @@ SIGNALS = (
     "nonfinite_grad",
     "nonfinite_weight_grad",
     "loss_nonfinite",
+)
+INPUT_COUNTS = {("input", "nan_count"), ("output", "nan_count")}
+UNLOCATED = (
+    Alternative("invalid_input", 0.6, "non-finite values of the input are not counted"),
+    Alternative("op_kernel_fault", 0.3, "non-finite values of the tensors are not counted"),
 )
 GRADIENTS = ("nonfinite_grad", "nonfinite_weight_grad")  # a dynamic loss scale overflows now and then
 
@@ -67,6 +82,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
         order="backward" if lead.signal == "nonfinite_grad" else "forward",
         summary=f"NaN or Inf appears{where} at step {first.onset:,}; no rule explains where it comes from.",
         evidence=tuple(_shown(s) for s in here),
+        alternatives=() if lead.tensor or INPUT_COUNTS & run.stats else UNLOCATED,
         remedy=Remedy(
             "Stop, go back to the last clean step, and log nan_count, inf_count, amax and scale of every "
             "tensor for the steps before it."

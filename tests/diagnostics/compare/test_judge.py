@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,16 @@ def test_equal_runs_are_equal() -> None:
     assert found.first_difference is None
     assert found.parting is None
     assert "equal to the last digit" in sentence(found)
+
+
+def test_a_difference_without_a_step_is_not_called_no_gap() -> None:
+    """The band of the last part may see a difference before the test over all steps names its step."""
+    found = judge(*pair_of(np.where(np.arange(1200) >= 500, 0.05, 0.0)))
+    text = report(replace(found, parting=None, beyond_margin=None, since=None, shape=None), Style())
+    assert "WORSE" in text
+    assert "no step can be named yet" in text
+    assert "cannot tell an offset from a slope" in text
+    assert "no gap" not in text
 
 
 def test_a_constant_offset_is_found_with_its_step() -> None:
