@@ -8,8 +8,8 @@ Why it matters
     BF16.
 How it decides
     Order: learning rate or update first, loss one step later, FP8 statistics last. Without a jump of the
-    rate, a loss that climbs for long together with the gradients while no tensor was clipped or flushed
-    before it.
+    rate, a loss that climbs for long while no tensor was clipped or flushed before it, surer when the
+    gradients grow with it; a loss that looked like a shift and goes on rising was a climb.
 What excludes it
     A precision signal before the turn; a loss that went up in one step (data shift, operation fault).
 Known false positives
@@ -46,6 +46,7 @@ AFTER_STEPS = 12
 LOSS = ("loss_shift", "loss_jump", "weights_jump", "loss_nonfinite")
 STILL_HIGH = 2.0  # times the rate before the jump: the cause goes on
 CLIMB_ROWS = 6
+GOES_ON = 2.0  # times as far above its level as when the shift was proven: no new level, but a climb
 PRECISION = ("clipping", "underflow", "scale_high", "scale_low", "scale_nonfinite", "scale_reset",
              "sqnr_drop_all",
              "amax_trend", "unchanged", "near_limit")  # fmt: skip
@@ -128,7 +129,7 @@ def _climbs(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
             continue
         if "lr" not in run.scalars or stepped(s, symptoms):
             continue
-        lead = _grown(symptoms, s)
+        lead, first = _grown(symptoms, s), _noticed_as(symptoms, s)
         grads = [
             g for n in ("grad_norm_shift", "grad_norm_jump") for g in symptoms.near(n, s.onset, after=128)
         ]
@@ -140,15 +141,31 @@ def _climbs(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
             severity="critical",
             confidence=0.8 if with_gradients else 0.68,
             tensors=lead,
-            onset_last=s.detected,
+            onset=first.onset,
+            onset_last=first.detected,
             order="backward" if lead else None,
-            summary=f"The loss turned about step {s.onset:,} and has climbed {s.peak:.2f} nats at full "
+            summary=f"The loss turned about step {first.onset:,} and has climbed {s.peak:.2f} nats at full "
             "learning rate, with no precision fault before it.",
             evidence=[Evidence("loss above its lowest level", s.peak_step, s.peak, "falling or flat")],
             remedy=fitting(run, FP8, PLAIN),
             decisive_test="Restart before the turn with a third of the rate: if the loss keeps "
             "falling, it was the rate.",
         )
+
+
+def _noticed_as(symptoms: Symptoms, climb: Symptom) -> Symptom:
+    """What noticed the climb first: a shift of the loss that went on rising after its proof, or the climb."""
+    shifts = [
+        x
+        for x in symptoms.of("loss_shift")
+        if (x.rank, x.segment) == (climb.rank, climb.segment)
+        and climb.onset <= x.onset
+        and x.detected is not None
+        and climb.detected is not None
+        and x.detected <= climb.detected
+        and x.peak >= GOES_ON * x.settled_peak
+    ]
+    return min(shifts, key=lambda x: x.onset, default=climb)
 
 
 def _grown(symptoms: Symptoms, climb: Symptom) -> tuple[str, ...]:
