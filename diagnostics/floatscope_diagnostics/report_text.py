@@ -72,7 +72,7 @@ def _head(d: Diagnosed) -> Iterator[str]:
 
 def _finding(judged: Judged, d: Diagnosed, style: Style) -> Iterator[str]:
     f = judged.finding
-    sure = f"{100 * f.confidence:.0f} % sure"
+    sure = "cause open" if f.cause == "undetermined" else f"{100 * f.confidence:.0f} % sure"
     sign = SIGNS[f.severity]
     body = textwrap.wrap(plain(f.summary), WIDTH - 12 - 12)
     for k, line in enumerate(body):

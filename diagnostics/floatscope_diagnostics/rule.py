@@ -327,6 +327,12 @@ def about(
     )
 
 
+def proof_after(s: Symptom, rows: int, symptoms: Symptoms) -> int:
+    """The step whose data made a symptom so many rows long: a rule that asks for them knows it no sooner."""
+    at = s.onset + (rows - 1) * symptoms.stride
+    return max(s.onset if s.detected is None else s.detected, min(at, s.last))
+
+
 def shared(a: Symptom, b: Symptom) -> tuple[str, ...]:
     """Tensors that both symptoms affect, in the first one's order."""
     other = set(b.tensors)

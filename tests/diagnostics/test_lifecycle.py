@@ -202,6 +202,26 @@ def test_an_alarm_keeps_its_identity_until_the_end(case: Case) -> None:
         alive = {f["id"] for f in verdict["findings"] if f["severity"] != "info" or f["state"] == "replaced"}
 
 
+PROVEN_LATE = ("accumulation_precision", "plateau", "amax_history_poisoning", "optimizer_state_fault")
+
+
+@pytest.mark.parametrize(
+    "case",
+    [c for n, c in all_cases() if c.want and n.partition(":")[0] in PROVEN_LATE],
+    ids=lambda c: c.name,
+)
+def test_no_alarm_is_said_to_be_proven_before_it_was_raised(case: Case) -> None:
+    raised: dict[str, int] = {}
+    verdicts = life(case.info, case.rows)
+    for verdict in verdicts:
+        for f in verdict["findings"]:
+            if f["severity"] != "info":
+                raised.setdefault(f["id"], verdict["source"]["last_step"])
+    for f in verdicts[-1]["findings"]:
+        if f["id"] in raised:
+            assert f["detected_step"] >= raised[f["id"]], f["cause"]
+
+
 def test_states_do_not_depend_on_the_batches() -> None:
     run = Run(before=spike_on(130, 999, "blocks.1.mlp.fc2/input"))
     singles, blocks = life(run.info(), run.rows()), life(run.info(), run.rows(), every=20)

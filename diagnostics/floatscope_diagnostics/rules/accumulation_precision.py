@@ -38,6 +38,7 @@ from floatscope_diagnostics.rule import (
     Symptoms,
     Window,
     about,
+    proof_after,
 )
 
 LASTING_ROWS, LASTING_SHARE = 8, 0.9  # a sum in too few bits loses its small terms in every step
@@ -96,6 +97,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             symptom="underflow",
             severity="warning",
             confidence=0.85 if seen else 0.5,
+            detected=proof_after(z, LASTING_ROWS, symptoms),
             order="backward",
             summary=f"{z.peak:.0f} % of the weight gradients are exactly 0 since step {z.onset:,}, "
             + (

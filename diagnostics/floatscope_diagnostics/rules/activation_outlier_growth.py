@@ -42,6 +42,7 @@ from floatscope_diagnostics.rule import (
     Symptoms,
     Window,
     about,
+    proof_after,
 )
 
 GROWTH_ROWS = 3  # shorter is an outlier step
@@ -100,6 +101,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             severity="warning" if quick or hurt else "info",
             confidence=_confidence(s, growing),
             tensors=first,
+            detected=proof_after(s, GROWTH_ROWS, symptoms) if s.signal == "amax_jump" else None,
             order="forward",
             summary=f"The largest value of {first[0]} grows away from the other layers since step "
             f"{s.onset:,}: {2**s.peak:,.0f} times its level by step {s.peak_step:,}.",

@@ -41,6 +41,7 @@ from floatscope_diagnostics.rule import (
     shared,
 )
 
+OVER_ROWS = 2  # behind its last row an episode with gaps of one row is known to be over
 SPIKE_ROWS = 3  # the outlier itself lasts a step or two
 REMEDY = Remedy(
     "Reset the amax history of the tensors named (or wait for the outlier to leave it), then shorten the "
@@ -81,6 +82,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             severity="warning",
             confidence=0.96 if zeros else 0.85,
             onset=spike.onset,
+            detected=max(idle.detected or idle.onset, spike.last + OVER_ROWS * symptoms.stride),
             tensors=tensors,
             order="backward" if tensors[0].endswith(("grad_output", "grad_input")) else "forward",
             summary=f"One outlier at step {spike.onset:,} poisoned the amax history of {named}"

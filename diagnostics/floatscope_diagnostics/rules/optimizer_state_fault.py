@@ -37,9 +37,11 @@ from floatscope_diagnostics.rule import (
     Symptoms,
     Window,
     about,
+    proof_after,
 )
 
 EXCLUDING = ("lr_jump", "lr_zero", "zero_grad_rise", "grad_norm_zero", "underflow", "no_labels", "unchanged")
+SHORT_ROWS = 3  # updates that are too short for so long
 FARTHEST_LOG2 = 1.5  # of the parameter norm: further than any other checkpoint of the run lies
 LOSS_FIRST = ("loss_jump", "loss_nonfinite", "loss_constant")
 REMEDY = Remedy(
@@ -66,7 +68,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
         once = long and s.rows < 2 and not s.open
         if once and not (weights and weights[0].peak > FARTHEST_LOG2):
             continue  # weights of another checkpoint: see master weight desync
-        if not long and s.rows < 3:
+        if not long and s.rows < SHORT_ROWS:
             continue
         loss = [
             x for n in ("loss_jump", "loss_shift") for x in symptoms.near(n, s.onset, before=12, after=12)
@@ -78,6 +80,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             severity="critical" if long else "warning",
             confidence=0.9 if (long and (loss or weights)) else 0.78,
             tensors=(),
+            detected=None if long else proof_after(s, SHORT_ROWS, symptoms),
             summary=f"Updates are {2**s.peak:,.3g} times too {'long' if long else 'short'} since step "
             f"{s.onset:,} at an unchanged learning rate: the optimizer state is wrong.",
             evidence=[

@@ -31,6 +31,7 @@ from floatscope_diagnostics.rule import (
     Symptoms,
     Window,
     about,
+    proof_after,
 )
 
 MIN_ROWS = 4  # schedules that decay to 0 have one last step at 0
@@ -57,6 +58,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             symptom="plateau",
             severity="warning",
             confidence=0.92 if still else 0.85,
+            detected=proof_after(s, MIN_ROWS, symptoms),
             summary=f"The learning rate is 0 since step {s.onset:,}: nothing is learned any more.",
             evidence=[
                 Evidence("lr", s.onset, 0.0, f"near {s.value:.3g}"),
