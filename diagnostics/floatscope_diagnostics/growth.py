@@ -10,6 +10,7 @@ import re
 from floatscope_diagnostics.episodes import Symptom
 from floatscope_diagnostics.rule import Symptoms
 
+_ATTENTION = re.compile(r"attn|attention", re.IGNORECASE)
 _QUERY_KEY = re.compile(r"(qkv|q_proj|k_proj|query|key|\bwq\b|\bwk\b|linear_q|linear_k)", re.IGNORECASE)
 
 
@@ -31,3 +32,9 @@ def of_warm_up(s: Symptom, symptoms: Symptoms) -> bool:
         and set(before.tensors) >= set(s.tensors)
         for before in symptoms.of(s.signal)
     )
+
+
+def attention_output(tensor: str) -> bool:
+    """Whether a tensor is what attention made: the input of its output projection."""
+    layer, _, role = tensor.rpartition("/")
+    return role == "input" and _ATTENTION.search(layer) is not None and _QUERY_KEY.search(layer) is None

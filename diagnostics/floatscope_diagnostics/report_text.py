@@ -74,7 +74,7 @@ def _finding(judged: Judged, d: Diagnosed, style: Style) -> Iterator[str]:
     f = judged.finding
     sure = "cause open" if f.cause == "undetermined" else f"{100 * f.confidence:.0f} % sure"
     sign = SIGNS[f.severity]
-    body = textwrap.wrap(plain(f.summary), WIDTH - 12 - 12)
+    body = _rows(plain(f.summary), WIDTH - 12 - 12)
     for k, line in enumerate(body):
         lead = style.paint(sign.ljust(12), f.severity) if k == 0 else " " * 12
         yield f"{lead}{line.ljust(WIDTH - 12 - 12)}{sure:>12}" if k == 0 else f"{lead}{line}"
@@ -99,7 +99,7 @@ def _finding(judged: Judged, d: Diagnosed, style: Style) -> Iterator[str]:
         step = "" if e.step is None else f"{e.step:,}"
         at = f" in {plain(e.tensor)}" if e.tensor else ""
         text = f"{plain(e.signal)} {_number(e.value)}{at}"
-        rows = textwrap.wrap(text, 44) or [""]
+        rows = _rows(text, 44)
         yield f"  {step:>9}  {rows[0].ljust(45)} {e.expected}"
         for row in rows[1:]:
             yield f"  {'':>9}  {row}"
@@ -199,5 +199,10 @@ def _number(value: float | str | None) -> str:
 
 
 def _wrapped(lead: str, text: str) -> list[str]:
-    rows = textwrap.wrap(plain(text), max(WIDTH - len(lead), 20)) or [""]
+    rows = _rows(plain(text), max(WIDTH - len(lead), 20))
     return [lead + rows[0], *(" " * len(lead) + row for row in rows[1:])]
+
+
+def _rows(text: str, width: int) -> list[str]:
+    """Lines of a width; names of tensors and flags are never cut in two, so that they can be copied."""
+    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]

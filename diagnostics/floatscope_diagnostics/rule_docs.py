@@ -26,7 +26,11 @@ HEADINGS = (
 )  # fmt: skip
 INDEX = "README.md"
 WIDTH = 110
-RUNS = {"FP8": "In FP8 runs", "PLAIN": "In runs without FP8"}  # which runs a remedy of this name is for
+RUNS = {
+    "FP8": "In FP8 runs",
+    "PLAIN": "In runs without FP8",
+    "ATTENTION": "Behind attention",
+}  # which runs a remedy of this name is for
 GENERATED = "<!-- written by floatscope_diagnostics.rule_docs from the rule's docstring; do not edit -->"
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from floatscope_diagnostics.calibration import fitted
+from floatscope_diagnostics.growth import attention_output
 from floatscope_diagnostics.rule import FAMILY_OF
 from floatscope_diagnostics.rule_docs import HEADINGS, pages
 from tests.diagnostics.case import Case, alarms, diagnose
@@ -167,6 +168,18 @@ def test_advice_about_a_wrong_scale_is_about_its_kind() -> None:
     assert {k for k, s in settings.items() if "load _extra_state" in s["transformer_engine"]} == {
         "lost_at_resume"
     }
+
+
+@pytest.mark.parametrize(
+    ("tensor", "made"),
+    [
+        ("h.1.attn.c_proj/input", True), ("layers.0.self_attention.linear_proj/input", True),
+        ("blocks.0.attn.qkv/input", False), ("layers.0.attention.wq/input", False),
+        ("blocks.0.mlp.fc2/input", False), ("h.1.attn.c_proj/weight", False),
+    ],
+)  # fmt: skip
+def test_what_attention_made_is_the_input_of_its_projection(tensor: str, made: bool) -> None:
+    assert attention_output(tensor) is made
 
 
 def test_a_scale_that_is_none_is_shown_as_it_is() -> None:

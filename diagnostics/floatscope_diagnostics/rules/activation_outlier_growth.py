@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from floatscope_diagnostics.episodes import Symptom
-from floatscope_diagnostics.growth import attention_weights, of_warm_up
+from floatscope_diagnostics.growth import attention_output, attention_weights, of_warm_up
 from floatscope_diagnostics.precision import fitting
 from floatscope_diagnostics.rule import (
     Evidence,
@@ -69,6 +69,18 @@ PLAIN = Remedy(
         "torchao": "torch.autocast(dtype=torch.bfloat16) where it is FP16",
         "megatron": "--bf16 instead of --fp16; --activation-func-clamp-value for MoE",
         "deepspeed": '"bf16": {"enabled": true} instead of "fp16"',
+    },
+)
+
+ATTENTION = Remedy(
+    "Change the attention backend, or compute its softmax and row sums in FP32; normalise queries and keys. "
+    "Go back to before the growth began.",
+    {
+        "transformer_engine": "NVTE_FLASH_ATTN=0 or NVTE_FUSED_ATTN=0 to change the attention backend; "
+        "qk_norm_type='RMSNorm' in MultiheadAttention and TransformerLayer",
+        "torchao": "torch.nn.attention.sdpa_kernel(SDPBackend.MATH) around the attention, to compare",
+        "megatron": "--attention-backend unfused; --attention-softmax-in-fp32; --qk-layernorm",
+        "deepspeed": "no setting: change the attention module",
     },
 )
 
@@ -112,7 +124,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
                     for q in symptoms.near("sqnr_drop", s.onset, after=32)[:1]
                 ),
             ],
-            remedy=fitting(run, FP8, PLAIN),
+            remedy=ATTENTION if attention_output(first[0]) else fitting(run, FP8, PLAIN),
             decisive_test="Log amax by channel of this layer for 20 steps: one channel carries "
             "all the growth.",
         )
