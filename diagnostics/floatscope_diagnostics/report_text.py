@@ -192,7 +192,7 @@ def _not_checked(entries: Sequence[Any]) -> Iterator[str]:
 
 def _number(value: float | str | None) -> str:
     if value is None:
-        return "missing"
+        return "not logged"
     if isinstance(value, str):
         return plain(value)
     return f"{value:.4g}"
