@@ -43,6 +43,7 @@ from floatscope_diagnostics.rule import (
 )
 
 AFTER_STEPS = 12
+SLOW_ROWS = 64  # in which the loss follows gradients that have only become somewhat larger
 LOSS = ("loss_shift", "loss_jump", "weights_jump", "loss_nonfinite")
 STILL_HIGH = 2.0  # times the rate before the jump: the cause goes on
 CLIMB_ROWS = 6
@@ -90,8 +91,9 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
                 name, s.onset, before=0 if name == "weights_jump" else 1, after=AFTER_STEPS
             )
         ]
-        if not effects:
-            continue
+        slow = [e for n in LOSS for e in symptoms.near(n, s.onset, before=AFTER_STEPS, after=SLOW_ROWS)]
+        if not effects or (all(e.signal == "grad_norm_shift" for e in effects) and not slow):
+            continue  # gradients that wander as at any other rate: a restart that the model bears
         proof = min(max(e.detected or e.onset, s.onset) for e in effects)
         end = max([s.last, *(e.last for e in effects)])
         high = window.last_scalars.get("lr", 0.0) > STILL_HIGH * (s.expected or 0.0)

@@ -73,16 +73,21 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
         loss = [
             x for n in ("loss_jump", "loss_shift") for x in symptoms.near(n, s.onset, before=12, after=12)
         ]
+        harm = bool(loss or weights)
+        rate_known = "lr" in run.scalars
+        at = "at an unchanged learning rate: the optimizer state is wrong"
+        if not rate_known:
+            at = "and the learning rate is not logged: a step of its schedule, or a wrong optimizer state"
         yield about(
             s,
             cause="optimizer_state_fault",
             symptom="divergence" if long else "plateau",
-            severity="critical" if long else "warning",
-            confidence=0.9 if (long and (loss or weights)) else 0.78,
+            severity="info" if not rate_known and not harm else "critical" if long else "warning",
+            confidence=0.9 if (long and harm and rate_known) else 0.78 if rate_known else 0.5,
             tensors=(),
             detected=None if long else proof_after(s, SHORT_ROWS, symptoms),
             summary=f"Updates are {2**s.peak:,.3g} times too {'long' if long else 'short'} since step "
-            f"{s.onset:,} at an unchanged learning rate: the optimizer state is wrong.",
+            f"{s.onset:,} {at}.",
             evidence=[
                 Evidence(
                     "update_norm or update_ratio, log2 off its level", s.peak_step, s.peak, "within 1.3"

@@ -47,6 +47,10 @@ REMEDY = Remedy(
     },
 )
 
+# One embedding or normalisation weight at the end of a decay: rare rows and values near 1 round away first,
+# by up to 18 % with FP32 weights at a rate of 1e-7; raw BF16 weights lose 60 % and more, in all tensors.
+SMALL_PCT, FEW_TENSORS = 25.0, 2
+
 
 def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding]:
     """One finding per stretch of updates that round away."""
@@ -59,7 +63,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             s,
             cause="update_stagnation",
             symptom="plateau",
-            severity="warning",
+            severity="info" if s.peak < SMALL_PCT and len(s.tensors) <= FEW_TENSORS else "warning",
             confidence=0.92 if len(s.tensors) > 1 else 0.7,
             tensors=s.first if len(s.tensors) <= 2 else (),
             summary=f"Since step {s.onset:,} up to {s.peak:.0f} % of the weights keep their stored value in "

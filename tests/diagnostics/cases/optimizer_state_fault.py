@@ -32,6 +32,16 @@ def decay(step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
         stats["update_ratio"] *= share
 
 
+def unlogged_restart(step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
+    """A schedule whose rate restarts ten times higher, in a log without it."""
+    del scalars["lr"]
+    if step >= FAULT:
+        scalars["update_norm"] *= 10.0
+        for stats in all_of(tensors, "/weight"):
+            stats["update_ratio"] *= 10.0
+
+
+RESTART = Run(after=unlogged_restart)
 LONG = Run(after=second_moment_lost)
 
 
@@ -51,5 +61,6 @@ CASES = [
     Case("updates 16 times too short", Run(after=epsilon).info(), Run(after=epsilon).rows(),
          (Want("optimizer_state_fault", (FAULT, FAULT)),)),
     Case("a decaying rate", Run(after=decay, steps=120).info(), Run(after=decay, steps=120).rows()),
+    Case("a restart of a schedule that is not logged", RESTART.info(), RESTART.rows()),
     Case("warm-up", WARM.info(), WARM.rows()),
 ]  # fmt: skip
