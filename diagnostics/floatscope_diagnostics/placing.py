@@ -104,6 +104,21 @@ def abrupt(step: Symptom) -> bool:
     return step.extra.get("jump", step.value) >= ABRUPT_SHARE * step.value
 
 
+def observed(s: Symptom) -> Evidence:
+    """A symptom of the run's scalars in the scalar's own unit, beside the level it left."""
+    level = s.expected or 0.0
+    normal = f"near {level:.3g}"
+    if s.signal in ("loss_jump", "loss_shift"):
+        return Evidence("loss", s.peak_step, level + s.peak, normal)
+    if s.signal in ("grad_norm_jump", "grad_norm_shift"):
+        return Evidence("grad_norm", s.peak_step, level * 2.0 ** min(s.peak, 1000.0), normal)
+    if s.signal == "weights_jump":
+        return Evidence("param_norm, log2 change in one step", s.peak_step, s.peak, "below 0.02")
+    if s.signal == "loss_nonfinite":
+        return Evidence("loss", s.onset, s.value, "finite")
+    return Evidence(s.signal, s.peak_step, s.peak, normal)
+
+
 def bad_values(s: Symptom) -> Evidence:
     """How many values of the first tensor named were not finite; the count is that tensor's own.
 

@@ -35,3 +35,18 @@ def test_an_open_cause_has_no_percentage(tmp_path: Path, capsys: pytest.CaptureF
     assert "cause open" in text
     assert "% sure" not in text
     assert "Either  invalid_input" in text
+
+
+def test_evidence_about_the_loss_is_a_loss(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [
+        {"step": k, "loss": 2.0 + 0.01 * (k % 7) + (3.0 if k > 60 else 0.0), "lr": 0.02 if k >= 60 else 0.001}
+        for k in range(90)
+    ]
+    path = tmp_path / "run.jsonl"
+    path.write_text("\n".join(json.dumps(r) for r in rows) + "\n")
+    floatscope(["diagnose", str(path), "--json"])
+    finding = json.loads(capsys.readouterr().out)["findings"][0]
+    assert finding["cause"] == "lr_divergence"
+    values = [e["value"] for e in finding["evidence"] if e["signal"] == "loss"]
+    assert values
+    assert all(4.9 < v < 5.2 for v in values)

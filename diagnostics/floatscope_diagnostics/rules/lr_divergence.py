@@ -28,7 +28,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from floatscope_diagnostics.episodes import Symptom
-from floatscope_diagnostics.placing import stepped
+from floatscope_diagnostics.placing import observed, stepped
 from floatscope_diagnostics.precision import fitting, runs_fp8
 from floatscope_diagnostics.rule import (
     Evidence,
@@ -110,10 +110,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             f"{s.onset:,} and training diverges.",
             evidence=[
                 Evidence("lr", s.onset, s.extra.get("lr"), f"near {s.expected or 0:.3g}"),
-                *(
-                    Evidence(e.signal, e.peak_step, e.peak, f"near {e.expected or 0:.3g}")
-                    for e in effects[:3]
-                ),
+                *(observed(e) for e in effects[:3]),
             ],
             remedy=fitting(run, FP8, PLAIN),
             decisive_test="Run the same steps with FP8 off: the same divergence proves the optimizer."

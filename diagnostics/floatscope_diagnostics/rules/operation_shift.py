@@ -42,6 +42,7 @@ from floatscope_diagnostics.placing import (
     first_step_forward,
     held_out_step,
     loss_stepped_at,
+    observed,
     producer_of,
 )
 from floatscope_diagnostics.rule import (
@@ -177,7 +178,7 @@ def _gradients_fall(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
                 Evidence(
                     "log2 rms of all grad_output, median", g.onset, g.extra["log2"], "within 1 of its level"
                 ),
-                *(Evidence(x.signal, x.peak_step, x.peak, f"near {x.expected or 0:.3g}") for x in loss[:1]),
+                *(observed(x) for x in loss[:1]),
             ],
             remedy=operation_remedy(run),
             decisive_test="Compare each layer's output with an FP32 reference on one batch: the "

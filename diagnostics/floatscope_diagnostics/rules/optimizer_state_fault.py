@@ -27,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from floatscope_diagnostics.episodes import Symptom
+from floatscope_diagnostics.placing import observed
 from floatscope_diagnostics.rule import (
     Evidence,
     Finding,
@@ -96,7 +97,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
                     Evidence("param_norm, log2 change in one step", w.peak_step, w.peak, "below 0.02")
                     for w in weights[:1]
                 ),
-                *(Evidence(x.signal, x.peak_step, x.peak, f"near {x.expected or 0:.3g}") for x in loss[:1]),
+                *(observed(x) for x in loss[:1]),
             ],
             remedy=REMEDY,
             decisive_test="Print the norms of exp_avg and exp_avg_sq before and after this step: one of "
