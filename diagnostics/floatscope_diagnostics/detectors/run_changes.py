@@ -299,7 +299,7 @@ class RunChanges:
                     k: row.scalars[k]
                     for k in ("data_time_s", "gpu_throttle", "gpu_util_pct")
                     if k in row.scalars
-                }
+                } | {"sigma": level.sigma()}
                 _hit(
                     row, "slow_steps", seconds, onset=self.slow_since, expected=2.0**level.center, gap_rows=3,
                     extra=extra,

@@ -8,7 +8,8 @@ Why it matters
 How it decides
     Step time stays above 1.7 times its level for three steps. The data loader's wait and the card's throttle
     reasons tell where the time goes; without either it is only a note, since machines are shared, unless
-    steps take 3.5 times as long for 24 steps. One wait for data of 10 seconds and 20 steps counts as well.
+    for 24 steps they take 3.5 times as long, or twice as long on a machine whose steps are even: 12 of their
+    own standard deviations. One wait for data of 10 seconds and 20 steps counts as well.
 What excludes it
     Steps that are slow for less than three in a row; a slow run without any reason in the log is a note.
 Known false positives
@@ -21,8 +22,10 @@ Source
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
+from floatscope_diagnostics.episodes import Symptom
 from floatscope_diagnostics.rule import (
     Evidence,
     Finding,
@@ -39,6 +42,7 @@ DATA_SHARE = 0.5  # of the step time
 NOTE_ROWS = 16
 LASTING_ROWS = 24  # a shared machine is slow for a while, and by less
 LASTING_TIMES = 3.5
+STEADY_TIMES, STEADY_SIGMA = 2.0, 12.0  # a machine of its own is even to a few percent, a shared one to half
 REMEDY = Remedy(
     "If data_time_s is high, speed up the loader; if the card throttles, check cooling, power "
     "cap and clocks, and drain the node.",
@@ -65,7 +69,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             kind, where = "throttle", "the card throttles"
         else:
             kind, where = "slow_rank", "the cause is not in the log"
-            lasting = s.rows >= LASTING_ROWS and s.value > LASTING_TIMES * (s.expected or s.value)
+            lasting = s.rows >= LASTING_ROWS and _far_slower(s)
             if not lasting and (not watched or s.rows < NOTE_ROWS):
                 continue  # a busy machine; nothing to act on
         yield about(
@@ -85,6 +89,13 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             remedy=REMEDY,
             decisive_test="Run ten steps on another card with the same data: the same time means the loader.",
         )
+
+
+def _far_slower(s: Symptom) -> bool:
+    """Whether steps are slower than other jobs on the machine explain. sigma: of log2 of the step time."""
+    times = s.value / (s.expected or s.value)
+    even = math.log2(times) > STEADY_SIGMA * s.extra.get("sigma", math.inf)
+    return times > LASTING_TIMES or (times > STEADY_TIMES and even)
 
 
 def _waits(symptoms: Symptoms) -> Iterator[Finding]:

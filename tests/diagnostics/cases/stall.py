@@ -23,6 +23,17 @@ def five_times(step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
         scalars["step_time_s"] *= 5.0
 
 
+def three_times(*, spread: float) -> Run:
+    """Steps that scatter by a factor of ``1 + spread`` either way, then take three times as long for good."""
+
+    def after(step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
+        scalars["step_time_s"] *= (1.0 + spread) ** ((step * 7919 % 13 - 6) / 6) * (
+            3.0 if step >= FAULT else 1.0
+        )
+
+    return Run(after=after)
+
+
 def one_wait(step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
     scalars["data_time_s"] = 0.004
     if step == FAULT:
@@ -49,6 +60,17 @@ CASES = [
         Run(after=five_times).info(),
         Run(after=five_times).rows(),
         (Want("stall", (FAULT, FAULT), "slow_rank"),),
+    ),
+    Case(
+        "three times as long for good, on a machine whose steps are even",
+        three_times(spread=0.02).info(),
+        three_times(spread=0.02).rows(),
+        (Want("stall", (FAULT, FAULT), "slow_rank"),),
+    ),
+    Case(
+        "three times as long, on a machine that is shared",
+        three_times(spread=0.5).info(),
+        three_times(spread=0.5).rows(),
     ),
     Case(
         "the loader waits two minutes once",
