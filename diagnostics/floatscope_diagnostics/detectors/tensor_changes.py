@@ -62,6 +62,7 @@ UPDATE_LEAP_LOG2 = 3.0  # a part of the weights may be enough when they leap
 UPDATE_LEAP_SHARE = 0.15
 NEAR_LIMIT_LOG2 = -0.1  # amax of an FP16 activation within 7 % of 65,504
 ALL_SHARE = 0.7  # of the tensors of a class
+CLASS_TENSORS = 4  # so many lose precision together by their casts, not by what each holds
 MAX_BLOCK_ROWS = 64
 BLOCK_SERIES = 1 << 15  # series times rows judged together: they stay in the processor's cache
 
@@ -316,13 +317,20 @@ class TensorChanges:
             return
         columns = row.columns
         judged = ~np.isnan(row.frame.signals[row.d][SQNR])
-        shares = []
-        for code in (ROLE_CODES["input"], ROLE_CODES["weight"], ROLE_CODES["grad_output"]):
-            mine = judged & (columns.role == code)
-            if mine.sum() >= 2:
-                shares.append(float((lost & mine).sum() / mine.sum()))
         lasting = self.levels.rows[SQNR] >= PERSIST_ROWS
-        if shares and min(shares) >= ALL_SHARE and (lost & lasting).any():
+        moved = alarm[[AMAX, HEADROOM, UNDERFLOW, OVERFLOW]].any(axis=0)
+        shares, whole_class = [], False
+        for role in ("input", "weight", "grad_output"):
+            mine = judged & (columns.role == ROLE_CODES[role])
+            if mine.sum() < 2:
+                continue
+            shares.append(float((lost & mine).sum() / mine.sum()))
+            if (
+                role != "grad_output" and mine.sum() >= CLASS_TENSORS
+            ):  # gradients differ in shape by the batch
+                still = float((lost & lasting & mine).sum() / mine.sum())
+                whole_class |= still >= ALL_SHARE and not (moved & mine).any()
+        if shares and (min(shares) >= ALL_SHARE or whole_class) and (lost & lasting).any():
             self._hit(row, "sqnr_drop_all", SQNR, lost & lasting, -away[SQNR], gap_rows=3)
             return
         deep = lost & lasting & (away[SQNR] < -limits["sqnr_drop"])

@@ -35,6 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from floatscope.protocol.names import split_tensor
 from floatscope_diagnostics.detectors.paired_gap import SHAPES
 from floatscope_diagnostics.episodes import Symptom
 from floatscope_diagnostics.precision import runs_fp8
@@ -124,7 +125,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             confidence=0.92 if not near else 0.96,
             tensors=(),
             order=None,
-            summary=f"All casts lose precision at once since step {s.onset:,}: {s.peak:.1f} dB less in "
+            summary=f"{_casts(s)} lose precision at once since step {s.onset:,}: {s.peak:.1f} dB less in "
             f"{len(s.tensors)} tensors with unchanged range. The rounding has changed.",
             evidence=[
                 Evidence("sqnr_db below its level", s.peak_step, s.peak, "within 1", s.peak_tensor),
@@ -141,6 +142,12 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
         for g in gaps:
             if not any(d.onset <= (g.detected or g.onset) for d in drops) and not explained(g, symptoms):
                 yield _gap(g, run)
+
+
+def _casts(s: Symptom) -> str:
+    """Which casts: all, or those of one class of tensors."""
+    roles = {split_tensor(t)[1] for t in s.tensors}
+    return f"All casts of {roles.pop()} tensors" if len(roles) == 1 else "All casts"
 
 
 def _gap(g: Symptom, run: RunFacts) -> Finding:

@@ -8,8 +8,8 @@ Why it matters
 How it decides
     Step time stays above 1.7 times its level for three steps. The data loader's wait and the card's throttle
     reasons tell where the time goes; without either it is only a note, since machines are shared, unless
-    for 24 steps they take 3.5 times as long, or twice as long on a machine whose steps are even: 12 of their
-    own standard deviations. One wait for data of 10 seconds and 20 steps counts as well.
+    they take 3.5 times as long for 24 steps, or twice as long for 8 on a machine whose steps are even: 12 of
+    their own standard deviations. One wait for data of 10 seconds and 20 steps counts as well.
 What excludes it
     Steps that are slow for less than three in a row; a slow run without any reason in the log is a note.
 Known false positives
@@ -42,7 +42,11 @@ DATA_SHARE = 0.5  # of the step time
 NOTE_ROWS = 16
 LASTING_ROWS = 24  # a shared machine is slow for a while, and by less
 LASTING_TIMES = 3.5
-STEADY_TIMES, STEADY_SIGMA = 2.0, 12.0  # a machine of its own is even to a few percent, a shared one to half
+STEADY_ROWS, STEADY_TIMES, STEADY_SIGMA = (
+    8,
+    2.0,
+    12.0,
+)  # a machine of its own is even to a few percent, a shared one to half
 REMEDY = Remedy(
     "If data_time_s is high, speed up the loader; if the card throttles, check cooling, power "
     "cap and clocks, and drain the node.",
@@ -60,7 +64,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
     watched = any(name.startswith("gpu_") for name in run.scalars)
     yield from _waits(symptoms)
     for s in symptoms.of("slow_steps"):
-        lasting = False
+        lasting, proof_rows = False, None
         data = s.extra.get("data_time_s", 0.0)
         throttle = s.extra.get("gpu_throttle", 0.0)
         if data > DATA_SHARE * s.value:
@@ -69,7 +73,8 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             kind, where = "throttle", "the card throttles"
         else:
             kind, where = "slow_rank", "the cause is not in the log"
-            lasting = s.rows >= LASTING_ROWS and _far_slower(s)
+            proof_rows = _proof_rows(s)
+            lasting = proof_rows is not None and s.rows >= proof_rows
             if not lasting and (not watched or s.rows < NOTE_ROWS):
                 continue  # a busy machine; nothing to act on
         yield about(
@@ -79,6 +84,9 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             symptom="stall",
             severity="warning" if kind != "slow_rank" or lasting else "info",
             confidence=0.9 if kind != "slow_rank" else 0.7,
+            detected=min(s.last, s.onset + (proof_rows - 1) * symptoms.stride)
+            if lasting and proof_rows
+            else None,
             summary=f"Steps take {s.value / (s.expected or s.value):.1f} times as long since "
             f"step {s.onset:,}: {where}.",
             evidence=[
@@ -91,11 +99,14 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
         )
 
 
-def _far_slower(s: Symptom) -> bool:
-    """Whether steps are slower than other jobs on the machine explain. sigma: of log2 of the step time."""
+def _proof_rows(s: Symptom) -> int | None:
+    """Rows after which other jobs on the machine no longer explain it; None if they always may. sigma: of
+    log2 of the step time.
+    """
     times = s.value / (s.expected or s.value)
-    even = math.log2(times) > STEADY_SIGMA * s.extra.get("sigma", math.inf)
-    return times > LASTING_TIMES or (times > STEADY_TIMES and even)
+    if times > STEADY_TIMES and math.log2(times) > STEADY_SIGMA * s.extra.get("sigma", math.inf):
+        return STEADY_ROWS
+    return LASTING_ROWS if times > LASTING_TIMES else None
 
 
 def _waits(symptoms: Symptoms) -> Iterator[Finding]:

@@ -17,6 +17,13 @@ def truncating(step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
                 stats["sqnr_db"] -= 5.8
 
 
+def inputs_truncating(step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
+    if step >= FAULT:
+        for name, stats in tensors.items():
+            if name.endswith("/input"):
+                stats["sqnr_db"] -= 5.8
+
+
 def one_layer(step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
     """One odd batch lowers the SQNR of the gradients for a step."""
     if step == FAULT:
@@ -71,6 +78,12 @@ NONE = Run(after=Gap(0.0), steps=120)
 CHAOTIC = Run(after=Gap(0.0, noise=0.03, wander=0.03), steps=800)
 
 CASES = [
+    Case(
+        "casts of inputs truncate",
+        Run(after=inputs_truncating).info(),
+        Run(after=inputs_truncating).rows(),
+        (Want("quantization_drift", (FAULT, FAULT)),),
+    ),
     Case(
         "all casts truncate from here",
         DRIFT.info(),
