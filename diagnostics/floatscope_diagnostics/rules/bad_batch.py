@@ -73,6 +73,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             or (s.peak > max_ordinary(s.expected) and s.peak > HARD_SIGMA * s.extra.get("sigma", 0.0))
             else "info",
             confidence=0.5 if not run.stats else 0.85 if grads else 0.75,
+            detected=max(s.detected or s.onset, s.onset + (s.rows + 1) * symptoms.stride),  # it came back
             summary=f"A loss spike of +{s.peak:.2f} nats at step {s.onset:,}, gone by step {s.last + 1:,}: "
             "the batch, not the precision.",
             evidence=[

@@ -38,6 +38,7 @@ from floatscope_diagnostics.rule import (
     Symptoms,
     Window,
     about,
+    proof_after,
     shared,
 )
 
@@ -115,6 +116,7 @@ def _weights(symptoms: Symptoms) -> Iterator[Finding]:
             symptom="drift_up",
             severity="warning",
             confidence=0.8,
+            detected=proof_after(s, GROWTH_ROWS, symptoms),
             order="forward",
             summary=f"{s.tensor} grows since step {s.onset:,} and no other layer does: {2**s.peak:.3g} times "
             "its level. Query and key weights that grow make attention logits that grow.",

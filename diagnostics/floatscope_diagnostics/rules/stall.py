@@ -36,6 +36,7 @@ from floatscope_diagnostics.rule import (
     Symptoms,
     Window,
     about,
+    proof_after,
 )
 
 DATA_SHARE = 0.5  # of the step time
@@ -84,9 +85,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             symptom="stall",
             severity="warning" if kind != "slow_rank" or lasting else "info",
             confidence=0.9 if kind != "slow_rank" else 0.7,
-            detected=min(s.last, s.onset + (proof_rows - 1) * symptoms.stride)
-            if lasting and proof_rows
-            else None,
+            detected=proof_after(s, proof_rows, symptoms) if lasting and proof_rows else None,
             summary=f"Steps take {s.value / (s.expected or s.value):.1f} times as long since "
             f"step {s.onset:,}: {where}.",
             evidence=[
