@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.diagnosis.store import with_column
 from floatscope.protocol.batch import Batch
 
 RANKS = 4
@@ -42,17 +43,6 @@ def ranks_of(batch: Batch, *, seed: int, recipe: Mapping[str, Any]) -> dict[int,
         mine = _with_amax(batch, factor, scale_too=not reduced)
         out[rank] = with_column(mine, "local_grad_norm", own_norm, has_norm)
     return out
-
-
-def with_column(batch: Batch, name: str, values: Float64, present: NDArray[np.bool_]) -> Batch:
-    """The batch with one scalar more, or with that one replaced."""
-    kept = [k for k, n in enumerate(batch.scalar_names) if n != name]
-    return replace(
-        batch,
-        scalar_names=(*(batch.scalar_names[k] for k in kept), name),
-        scalars=np.column_stack([batch.scalars[:, kept], np.where(present, values, 0.0)]),
-        scalars_present=np.column_stack([batch.scalars_present[:, kept], present]),
-    )
 
 
 def same_everywhere(ranks: Mapping[int, Batch], step: int, recipe: Mapping[str, Any]) -> Mapping[int, Batch]:

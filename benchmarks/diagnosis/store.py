@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.diagnosis.settings import LIBRARY_VERSION, Base
 from floatscope.protocol.batch import Batch
@@ -163,14 +164,20 @@ def joined(batches: Sequence[Batch]) -> Batch:
 
 def with_scalar(batch: Batch, name: str, values: Mapping[int, float]) -> Batch:
     """The batch with one scalar replaced at the given steps and, if it is new, missing elsewhere."""
-    old, present = (a.copy() for a in batch.scalar(name))
+    old, present = batch.scalar(name)
+    old, present = old.copy(), present.copy()
     for row, step in enumerate(batch.step.tolist()):
         if step in values:
             old[row], present[row] = values[step], True
+    return with_column(batch, name, old, present)
+
+
+def with_column(batch: Batch, name: str, values: NDArray[np.float64], present: NDArray[np.bool_]) -> Batch:
+    """The batch with one scalar more, or with that one replaced. values, present: [T]."""
     kept = [k for k, n in enumerate(batch.scalar_names) if n != name]
     return replace(
         batch,
         scalar_names=(*(batch.scalar_names[k] for k in kept), name),
-        scalars=np.column_stack([batch.scalars[:, kept], old]),
+        scalars=np.column_stack([batch.scalars[:, kept], np.where(present, values, 0.0)]),
         scalars_present=np.column_stack([batch.scalars_present[:, kept], present]),
     )

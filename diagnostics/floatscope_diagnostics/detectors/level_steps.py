@@ -221,11 +221,8 @@ class LevelSteps:
         onset: int,
         extra: Mapping[str, float] | None = None,
     ) -> None:
-        row.log.hit(
+        row.hit(
             signal,
-            step=row.step,
-            row=row.index,
-            segment=row.segment,
             mask=mask,
             values=values,
             onset=onset,

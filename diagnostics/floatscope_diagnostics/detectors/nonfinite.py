@@ -47,11 +47,8 @@ def detect_nonfinite(row: StatRow) -> NDArray[np.bool_]:
         ("nonfinite_weight_grad", weight_grad),
     ):
         if mask.any():
-            row.log.hit(
+            row.hit(
                 signal,
-                step=row.step,
-                row=row.index,
-                segment=row.segment,
                 mask=mask,
                 values=counts,
                 expected=0.0,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +51,33 @@ class StatRow:
     def has(self, name: str) -> NDArray[np.bool_]:
         mask = self.frame.present.get(name)
         return np.zeros(len(self.columns), bool) if mask is None else mask[self.d]
+
+    def hit(
+        self,
+        signal: str,
+        *,
+        mask: NDArray[np.bool_],
+        values: NDArray[np.floating[Any]],
+        onset: int | None = None,
+        expected: float | None = None,
+        proven: bool = True,
+        gap_rows: int = 1,
+        extra: Mapping[str, float] | None = None,
+    ) -> None:
+        """Notes in the log that ``signal`` misbehaves on the tensors of ``mask``; see ``EpisodeLog.hit``."""
+        self.log.hit(
+            signal,
+            step=self.step,
+            row=self.index,
+            segment=self.segment,
+            mask=mask,
+            values=values,
+            onset=onset,
+            expected=expected,
+            proven=proven,
+            gap_rows=gap_rows,
+            extra=extra,
+        )
 
 
 @dataclass(frozen=True)

@@ -46,11 +46,4 @@ def _ids(row: ScalarRow) -> None:
 
 
 def _hit(row: ScalarRow, signal: str, value: float, extra: dict[str, float]) -> None:
-    row.log.hit(
-        signal,
-        step=row.step,
-        row=row.index,
-        segment=row.segment,
-        values=value,
-        extra=None if row.log.is_open(signal) else extra,
-    )
+    row.hit(signal, value, extra=None if row.log.is_open(signal) else extra)

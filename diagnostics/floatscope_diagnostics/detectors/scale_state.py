@@ -190,11 +190,8 @@ class ScaleState:
             proven |= bool((row.columns.rule == OPEN)[mask].any())
         else:
             proven = True
-        row.log.hit(
+        row.hit(
             signal,
-            step=row.step,
-            row=row.index,
-            segment=row.segment,
             mask=mask,
             values=values,
             expected=0.0,

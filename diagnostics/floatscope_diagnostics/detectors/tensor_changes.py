@@ -227,11 +227,8 @@ class TensorChanges:
             return
         began = np.where(self.levels.rows[k] > 0, self.levels.since[k], row.step) if k >= 0 else None
         onset = row.step if began is None else int(began[mask].min())
-        row.log.hit(
+        row.hit(
             signal,
-            step=row.step,
-            row=row.index,
-            segment=row.segment,
             mask=mask,
             values=values,
             onset=onset,
@@ -279,11 +276,8 @@ class TensorChanges:
             if mine.any():
                 worst = float(np.nanmax(over[mine])) if np.isfinite(over[mine]).any() else 0.0
                 onset = int(np.where(lasting, levels.since[OVERFLOW], row.step)[mine].min())
-                row.log.hit(
+                row.hit(
                     signal,
-                    step=row.step,
-                    row=row.index,
-                    segment=row.segment,
                     mask=mine,
                     values=np.where(np.isnan(share), 0.0, share),
                     onset=onset,

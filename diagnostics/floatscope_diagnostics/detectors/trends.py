@@ -143,11 +143,8 @@ class Trends:
             return
         began = int(self.creep[k][mask].min())
         values = rise[0] if k == 0 else self.fast[1]
-        row.log.hit(
+        row.hit(
             signal,
-            step=row.step,
-            row=row.index,
-            segment=row.segment,
             mask=mask,
             values=values,
             onset=began if began >= 0 else row.step,

@@ -90,11 +90,8 @@ class WeightGradients:
             self.since = row.step
         if self.sum < ALARM or not fresh.any():
             return
-        row.log.hit(
+        row.hit(
             "weight_grad_flicker",
-            step=row.step,
-            row=row.index,
-            segment=row.segment,
             mask=fresh,
             values=np.where(np.isnan(away), 0.0, away),
             onset=self.since,
