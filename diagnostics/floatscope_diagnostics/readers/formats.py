@@ -2,28 +2,75 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache, partial
 
-from floatscope_diagnostics.readers import csv_table, floatscope_jsonl, trainer_state
+from floatscope_diagnostics.readers import csv_table, floatscope_jsonl, lines, trainer_state
+from floatscope_diagnostics.readers.head import Head
+from floatscope_diagnostics.readers.line_format import LineFormat
+from floatscope_diagnostics.readers.line_reader import read_lines
 from floatscope_diagnostics.readers.opening import Opened, open_log
 from floatscope_diagnostics.readers.run_log import RunLog, UnreadableLog
+
+SURE = 0.05  # below it nobody claims the input
 
 
 @dataclass(frozen=True)
 class Reader:
-    """A format: its name, whether an input's first bytes look like it, and how it is read."""
+    """A format: its name, a title for people, how sure it is of an input (0 to 1), and how it is read."""
 
     name: str
-    looks_like: Callable[[bytes], bool]
+    title: str
+    certainty: Callable[[Head], float]
     read: Callable[[Opened], Iterator[RunLog]]
 
 
 def readers() -> tuple[Reader, ...]:
-    """All formats, the surest test first."""
-    modules = (floatscope_jsonl, trainer_state, csv_table)
-    return tuple(Reader(m.FORMAT, m.looks_like, m.read) for m in modules)
+    """All formats; of two equally sure ones the first is taken."""
+    return (*_documents(), *(_line_reader(f) for f in line_formats()))
+
+
+@cache
+def line_formats() -> tuple[LineFormat, ...]:
+    """The formats of ``lines``, by name."""
+    found = []
+    for module in pkgutil.iter_modules(lines.__path__):
+        loaded = importlib.import_module(f"{lines.__name__}.{module.name}")
+        if hasattr(loaded, "FORMAT"):
+            found.append(loaded.FORMAT)
+    return tuple(sorted(found, key=lambda f: f.name))
+
+
+def _documents() -> tuple[Reader, ...]:
+    return (
+        Reader(
+            "floatscope", "floatscope JSONL", _certain(floatscope_jsonl.looks_like), floatscope_jsonl.read
+        ),
+        Reader(
+            "hf_trainer_state",
+            "Hugging Face trainer_state.json",
+            _certain(trainer_state.looks_like),
+            trainer_state.read,
+        ),
+        Reader("csv", "CSV or TSV with a header", _certain(csv_table.looks_like), csv_table.read),
+    )
+
+
+def _certain(looks_like: Callable[[bytes], bool]) -> Callable[[Head], float]:
+    return lambda head: 0.9 if looks_like(head.first) else 0.0
+
+
+def _line_reader(line_format: LineFormat) -> Reader:
+    read = partial(_read, line_format)
+    return Reader(line_format.name, line_format.title, line_format.certainty, read)
+
+
+def _read(line_format: LineFormat, opened: Opened) -> Iterator[RunLog]:
+    return read_lines(opened, line_format)
 
 
 @contextmanager
@@ -36,12 +83,14 @@ def open_runs(path: str, *, format_name: str | None = None) -> Iterator[Iterator
 
 def _reader_for(opened: Opened, format_name: str | None) -> Reader:
     known = readers()
-    for reader in known:
-        if reader.name == format_name or (format_name is None and reader.looks_like(opened.peek)):
-            return reader
+    if format_name is not None:
+        return next(r for r in known if r.name == format_name)
+    head = Head(opened.peek)
+    best = max(known, key=lambda r: r.certainty(head))
+    if best.certainty(head) >= SURE:
+        return best
     names = ", ".join(r.name for r in known)
     raise UnreadableLog(
-        'is not a log of a known format. Supported: floatscope JSONL (one object with "step" a line), CSV '
-        "with a header that "
-        f"names step and loss, Hugging Face trainer_state.json. Force one with --format ({names})"
+        "is not a log of a known format: no line with a step and a loss was found. Force a format "
+        f"with --format ({names})"
     )
