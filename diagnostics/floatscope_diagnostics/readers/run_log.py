@@ -27,6 +27,7 @@ class Tally:
     skipped: int = 0
     first_skipped: str | None = None
     notes: list[str] = field(default_factory=list)
+    mapping: dict[str, str] = field(default_factory=dict)  # name in the log -> our name, where they differ
 
     def skip(self, line: int, why: str) -> None:
         self.skipped += 1
