@@ -11,11 +11,21 @@ from floatscope_diagnostics.readers.head import Head
 from floatscope_diagnostics.readers.piece import Piece
 
 
+class _Held(tuple[Piece, ...]):
+    """No pieces yet, and yet a line that was understood."""
+
+    __slots__ = ()
+
+
+HELD = _Held()
+
+
 class LineParser(Protocol):
     """Reads lines in order; may remember earlier ones."""
 
     def line(self, number: int, text: str) -> Iterable[Piece]:
-        """The pieces that ``text`` completes; nothing if the line holds no training values."""
+        """The pieces that ``text`` completes; nothing if the line holds no training values; HELD if it does
+        and they come later."""
         ...
 
     def end(self) -> Iterable[Piece]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from floatscope_diagnostics.readers.assemble import assemble
 from floatscope_diagnostics.readers.head import split_lines
-from floatscope_diagnostics.readers.line_format import LineFormat
+from floatscope_diagnostics.readers.line_format import HELD, LineFormat
 from floatscope_diagnostics.readers.opening import Opened
 from floatscope_diagnostics.readers.records import Records
 from floatscope_diagnostics.readers.run_log import RunLog, Tally, UnreadableLog
@@ -22,8 +22,9 @@ def read_lines(opened: Opened, line_format: LineFormat) -> Iterator[RunLog]:
         for text in split_lines(raw.replace(b"\x00", b"").decode("utf-8", "replace")):
             if not text.strip():
                 continue
-            pieces = list(parser.line(number, text))
-            if not pieces:
+            found = parser.line(number, text)
+            pieces = list(found)
+            if not pieces and found is not HELD:
                 tally.skip(number, f"no training values: {text.strip()[:100]}")
             for piece in pieces:
                 records.add(number, piece)

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import re
 
-# A number, NaN or Inf in the spellings met in logs; for use inside a format's pattern.
-NUMBER = r"(?:[-+]?(?:\d[\d,_]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf(?:inity)?)\b\.?)"
+# A number, NaN or Inf in the spellings met in logs, as a whole word; for use inside a format's pattern. Each
+# part is bounded and none can take what the next would: a line of digits costs no more than any other.
+NUMBER = (
+    r"(?:[-+]?(?:\d[\d,_]{0,40}(?:\.\d{0,40})?(?:[eE][-+]?\d{1,5})?|\.\d{1,40}(?:[eE][-+]?\d{1,5})?"
+    r"|nan|inf(?:inity)?)(?!\w)(?!\.\w))"
+)
 _SPELLED = {"nan": "nan", "inf": "inf", "infinity": "inf", "-inf": "-inf", "-infinity": "-inf"}
 _GROUPED = re.compile(r"^[-+]?\d{1,3}(?:,\d{3})+(?:\.\d*)?$")
 _EMPTY = frozenset(("", "none", "null", "-", "--", "n/a", "na", "nil"))
