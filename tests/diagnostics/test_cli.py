@@ -130,7 +130,7 @@ UNREADABLE: dict[str, tuple[bytes | None, str]] = {
     "binary.bin": (bytes(range(256)) * 8, "binary"),
     "pickle.pt": (b"\x80\x02}q\x00.", "a pickle (checkpoint)"),
     "torn.jsonl": (b'{"step": 1, "lo', "holds no step"),
-    "torn.jsonl.gz": (gzip.compress(b'{"step": 1, "loss": 2.0}\n' * 9)[:-12], "cut off"),
+    "torn.jsonl.gz": (gzip.compress(b'{"step": 1, "loss": 2.0}\n' * 9)[:12], "ends in the middle"),
     "text.log": (b"iteration 1 of many\nall is well\n", "not a log of a known format"),
     "torn.json": (b'{"log_history": [{"step": 1, "loss": 2.', "not complete JSON"),
     "header.csv": (b"step,loss\n", "no row with numbers"),

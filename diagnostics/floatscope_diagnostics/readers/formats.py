@@ -9,12 +9,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 
+from floatscope.protocol.batch import Batch
 from floatscope_diagnostics.readers import csv_table, floatscope_jsonl, lines, trainer_state
 from floatscope_diagnostics.readers.head import Head
 from floatscope_diagnostics.readers.line_format import LineFormat
 from floatscope_diagnostics.readers.line_reader import read_lines
 from floatscope_diagnostics.readers.opening import Opened, open_log
-from floatscope_diagnostics.readers.run_log import RunLog, UnreadableLog
+from floatscope_diagnostics.readers.run_log import RunLog, Tally, UnreadableLog
 
 SURE = 0.05  # below it nobody claims the input
 
@@ -78,14 +79,32 @@ def open_runs(path: str, *, format_name: str | None = None) -> Iterator[Iterator
     """The runs of one input, readable inside the ``with`` block. Raises UnreadableLog, also while they are
     read."""
     with open_log(path) as opened:
-        yield _reader_for(opened, format_name).read(opened)
+        yield _noted(opened, format_name)
+
+
+def _noted(opened: Opened, format_name: str | None) -> Iterator[RunLog]:
+    """The runs; what was met while the input was read is noted at the end of each, or in the refusal."""
+    try:
+        for run in _reader_for(opened, format_name).read(opened):
+            run.batches = _then_note(run.batches, run.tally, opened.notes)
+            yield run
+    except UnreadableLog as error:
+        raise UnreadableLog("; ".join((str(error), *opened.notes))) from error
+
+
+def _then_note(
+    batches: Iterator[tuple[int, Batch]], tally: Tally, notes: list[str]
+) -> Iterator[tuple[int, Batch]]:
+    yield from batches
+    for note in notes:
+        tally.note(note)
 
 
 def _reader_for(opened: Opened, format_name: str | None) -> Reader:
     known = readers()
     if format_name is not None:
         return next(r for r in known if r.name == format_name)
-    head = Head(opened.peek)
+    head = Head(opened.peek, opened.later)
     best = max(known, key=lambda r: r.certainty(head))
     if best.certainty(head) >= SURE:
         return best

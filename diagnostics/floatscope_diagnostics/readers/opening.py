@@ -1,122 +1,137 @@
-"""Opens an input safely: regular files and standard input, gzip or plain, with bounds on size and line
+"""Opens an input safely: regular files and standard input, packed or plain, with bounds on size and line
 length."""
 
 from __future__ import annotations
 
-import gzip
 import io
 import os
 import stat
 import sys
-import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from typing import BinaryIO
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO
 
+from floatscope_diagnostics.readers.foreign import refuse_foreign
+from floatscope_diagnostics.readers.recoding import Recoded, utf16_of
 from floatscope_diagnostics.readers.run_log import UnreadableLog
+from floatscope_diagnostics.readers.unpacking import Unpacked, codec_of
 
 PEEK_BYTES = 1 << 16
 MAX_LINE_BYTES = 64 << 20  # a step with 100,000 tensors and 14 statistics is below 40 MiB
-MAX_UNPACKED_BYTES = 64 << 30
-MAX_RATIO = 500  # unpacked to packed; numbers as JSON compress 5 to 40 times, a bomb 1,000 times
-RATIO_FROM_BYTES = 256 << 20
-_MAGIC = (
-    (b"PK\x03\x04", "a zip archive", "unpack it first"),
-    (b"\x28\xb5\x2f\xfd", "zstandard data", "unpack it first: zstd -d FILE"),
-    (b"BZh", "bzip2 data", "unpack it first: bunzip2 FILE"),
-    (b"\xfd7zXZ", "xz data", "unpack it first: xz -d FILE"),
-    (b"SQLite format 3", "an SQLite database", "use floatscope export on the server's runs"),
-    (b"\x89PNG", "an image", "pass the log itself"),
-    (b"%PDF", "a PDF", "pass the log itself"),
-    (b"\x7fELF", "a program", "pass the log itself"),
-    (b"\x80\x02", "a pickle (checkpoint)", "pass the training log, not the checkpoint"),
-)
-
-
-CUT_OFF = (
-    "the gzip data ends in the middle: the file is cut off. Copy it again, or salvage what is there with "
-    "zcat FILE > part.jsonl"
-)
+MAX_TEXT_LINE_BYTES = 1 << 16  # a record of 2,000 named values; a longer line of text is cut
+_CHUNK_BYTES = 1 << 18
+_BOM = b"\xef\xbb\xbf"
 
 
 @dataclass
 class Opened:
-    """An open input. peek: its first bytes, still to be read again."""
+    """An open input.
+
+    peek: its first bytes, still to be read again.  later: bytes from the middle of a plain file, from a line
+    start.  plain: whether the file itself is read, not unpacked or recoded.  notes: what was met while
+    reading, complete only at the end.
+    """
 
     stream: BinaryIO
     peek: bytes
     name: str
+    later: bytes = b""
+    plain: bool = True
+    notes: list[str] = field(default_factory=list)
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
-        """Line number from 1 and the line without its end. Raises UnreadableLog for a line or file beyond the
-        bounds."""
+        """Line number from 1 and the line without its end. Raises UnreadableLog for a line beyond 64 MiB."""
         number = 0
-        while True:
-            line = _guarded(self.stream, MAX_LINE_BYTES + 1)
-            if not line:
-                return
-            number += 1
+        for number, line in enumerate(self._split(MAX_LINE_BYTES), start=1):
             if len(line) > MAX_LINE_BYTES:
                 raise UnreadableLog(
                     f"line {number:,} is longer than 64 MiB: this is not a log with one step a line. "
                     "Check that the file is the training log."
                 )
-            yield number, line.rstrip(b"\r\n")
+            yield number, line.rstrip(b"\r")
+
+    def text_lines(self) -> Iterator[tuple[int, bytes]]:
+        """The same for text: what stands between carriage returns (progress bars) comes one by one under the
+        number of its line, what is longer than 64 KiB is cut, and nothing is empty."""
+        cut = 0
+        number = 1
+        inside = False  # the rest of a piece that was cut
+        for part, ends_line in self._pieces():
+            if not inside and part:
+                yield number, part[:MAX_TEXT_LINE_BYTES]
+                cut += len(part) > MAX_TEXT_LINE_BYTES
+            inside = ends_line is None
+            number += bool(ends_line)
+        if cut:
+            self.notes.append(f"lines longer than 64 KiB were cut: {cut:,}")
 
     def read_all(self, limit: int) -> bytes:
         """The whole input, at most ``limit`` bytes."""
         parts: list[bytes] = []
         size = 0
         while size <= limit:
-            part = _guarded(self.stream, 1 << 20, whole_lines=False)
+            part = self.read(1 << 20)
             if not part:
                 return b"".join(parts)
             parts.append(part)
             size += len(part)
-        raise UnreadableLog(
-            f"larger than {limit >> 20:,} MiB as one JSON document; write one step a line instead"
-        )
+        raise UnreadableLog(f"larger than {limit >> 20:,} MiB as one document; write one step a line instead")
 
+    def read(self, size: int) -> bytes:
+        """At most ``size`` bytes; empty at the end."""
+        try:
+            return self.stream.read(size) or b""
+        except OSError as error:
+            raise UnreadableLog(f"reading failed: {error}. Check the file or copy it again") from error
 
-def _guarded(stream: BinaryIO, size: int, *, whole_lines: bool = True) -> bytes:
-    try:
-        return stream.readline(size) if whole_lines else stream.read(size)
-    except EOFError as error:
-        raise UnreadableLog(
-            "the gzip data ends in the middle: the file is cut off. Copy it again, or salvage "
-            "what is there with "
-            "zcat FILE > part.jsonl"
-        ) from error
-    except (OSError, zlib.error) as error:
-        raise UnreadableLog(f"reading failed: {error}. Check the file or copy it again") from error
+    def _split(self, most: int) -> Iterator[bytes]:
+        """What stands between line feeds; a line beyond ``most`` comes as what was read of it, and is the
+        last."""
+        held: list[bytes] = []
+        size = 0
+        first = True
+        while data := self.read(_CHUNK_BYTES):
+            if first:
+                data, first = data.removeprefix(_BOM), False
+            *lines, rest = data.split(b"\n")
+            if lines:
+                lines[0] = b"".join((*held, lines[0]))
+                held, size = [], 0
+                yield from lines
+            held.append(rest)
+            size += len(rest)
+            if size > most:
+                break
+        last = b"".join(held)
+        if last:
+            yield last
 
-
-class _Bounded(io.RawIOBase):
-    """Unpacks gzip and stops at a bomb."""
-
-    def __init__(self, packed: BinaryIO) -> None:
-        super().__init__()
-        self._packed = packed
-        self._gzip = gzip.GzipFile(fileobj=packed)
-        self._size = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: object) -> int:
-        view = memoryview(buffer)  # type: ignore[arg-type]
-        data = self._gzip.read(len(view))
-        view[: len(data)] = data
-        self._size += len(data)
-        packed = max(self._packed.tell(), 1) if self._packed.seekable() else self._size
-        too_dense = self._size > RATIO_FROM_BYTES and self._size > MAX_RATIO * packed
-        if too_dense or self._size > MAX_UNPACKED_BYTES:
-            raise UnreadableLog(
-                f"unpacks to more than {self._size >> 20:,} MiB from {packed >> 10:,} KiB: this "
-                "is not a training log"
-            )
-        return len(data)
+    def _pieces(self) -> Iterator[tuple[bytes, bool | None]]:
+        """Pieces between line feeds and carriage returns, and whether a line ends behind it (True), only a
+        piece (False), or neither since it was too long to be held (None)."""
+        rest = b""
+        first = True
+        while data := self.read(_CHUNK_BYTES):
+            if first:
+                data, first = data.removeprefix(_BOM), False
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
+                *bars, last = line.split(b"\r") if b"\r" in line else (line,)
+                for bar in bars:
+                    yield bar, False
+                yield last, True
+            if len(rest) > _CHUNK_BYTES:
+                *bars, rest = rest.split(b"\r")
+                for bar in bars:
+                    yield bar, False
+                if len(rest) > _CHUNK_BYTES:
+                    yield rest, None
+                    rest = b""
+        *bars, last = rest.split(b"\r")
+        for bar in bars:
+            yield bar, False
+        yield last, True
 
 
 @contextmanager
@@ -124,64 +139,88 @@ def open_log(path: str) -> Iterator[Opened]:
     """Opens ``path`` (``-``: standard input). Raises UnreadableLog with a message that names what to do."""
     with ExitStack() as stack:
         raw: BinaryIO = sys.stdin.buffer if path == "-" else stack.enter_context(_regular_file(path))
-        head = _peek(raw)
-        stream = raw
-        if head[:2] == b"\x1f\x8b":
-            stream = stack.enter_context(io.BufferedReader(_Bounded(raw), PEEK_BYTES))
-            try:
-                head = _peek(stream)
-            except EOFError as error:
-                raise UnreadableLog(CUT_OFF) from error
-            except (OSError, zlib.error) as error:
-                raise UnreadableLog(f"the gzip data is damaged ({error}). Copy the file again") from error
-        _refuse_foreign(head)
-        yield Opened(stream, head, path)
+        notes: list[str] = []
+        head, stream = _peek(raw)
+        codec = codec_of(head)
+        if codec is not None:
+            head, stream = _peek(_buffered(Unpacked(stream, codec, notes)))
+            inner = codec_of(head)
+            if inner is not None:
+                raise UnreadableLog(f"is packed twice ({codec.name}, then {inner.name}): unpack it once")
+        encoding = utf16_of(head)
+        if encoding is not None:
+            head, stream = _peek(_buffered(Recoded(stream, encoding)))
+        refuse_foreign(head)
+        plain = stream is raw and path != "-"
+        later = _middle(raw) if plain and len(head) == PEEK_BYTES else b""
+        yield Opened(stream, head, path, later, plain, notes)
 
 
-def _peek(stream: BinaryIO) -> bytes:
-    peek = getattr(stream, "peek", None)
-    if peek is None:
-        raise UnreadableLog("standard input cannot be read as a log; pass a file name")
-    return bytes(peek(PEEK_BYTES)[:PEEK_BYTES])
+class _Again(io.RawIOBase):
+    """``stream`` with the bytes that were already read from it put back in front."""
+
+    def __init__(self, head: bytes, stream: BinaryIO) -> None:
+        super().__init__()
+        self._head = head
+        self._stream = stream
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer)
+        data = self._head[: len(view)] or self._stream.read(len(view)) or b""
+        self._head = self._head[len(view) :]
+        view[: len(data)] = data
+        return len(data)
+
+
+def _buffered(raw: io.RawIOBase) -> BinaryIO:
+    return io.BufferedReader(raw, PEEK_BYTES)
+
+
+def _peek(stream: BinaryIO) -> tuple[bytes, BinaryIO]:
+    """The first PEEK_BYTES, or all there is, and a stream that gives them again."""
+    try:
+        head = stream.read(PEEK_BYTES) or b""
+        if stream.seekable():
+            stream.seek(-len(head), os.SEEK_CUR)
+            return head, stream
+    except OSError as error:
+        raise UnreadableLog(f"reading failed: {error}. Check the file or copy it again") from error
+    return head, _buffered(_Again(head, stream))
+
+
+def _middle(raw: BinaryIO) -> bytes:
+    """PEEK_BYTES from the middle of the file, from the first line start in them."""
+    size = os.fstat(raw.fileno()).st_size
+    if size <= 2 * PEEK_BYTES:
+        return b""
+    return os.pread(raw.fileno(), PEEK_BYTES, size // 2).partition(b"\n")[2]
 
 
 def _regular_file(path: str) -> BinaryIO:
     try:
-        info = os.stat(path)
+        _refuse_special(os.stat(path).st_mode)
+        # Without waiting: a pipe may have taken the file's place since, and /proc has files that block.
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except FileNotFoundError as error:
         raise UnreadableLog(
             "no such file. Check the path; floatscope diagnose takes the training log itself"
         ) from error
     except (OSError, ValueError) as error:
-        raise UnreadableLog(f"cannot be opened: {error}") from error
-    if stat.S_ISDIR(info.st_mode):
-        raise UnreadableLog("is a directory. Name the log files in it, for example DIR/*.jsonl")
-    if not stat.S_ISREG(info.st_mode):
-        raise UnreadableLog("is a device, pipe or socket, not a file. To read a pipe use - (standard input)")
+        reason = getattr(error, "strerror", None) or error
+        raise UnreadableLog(f"cannot be opened: {reason}. Check the path and its permissions") from error
     try:
-        return open(path, "rb")
-    except OSError as error:
-        raise UnreadableLog(f"cannot be opened: {error.strerror or error}. Check its permissions") from error
+        _refuse_special(os.fstat(handle).st_mode)
+    except BaseException:
+        os.close(handle)
+        raise
+    return os.fdopen(handle, "rb", PEEK_BYTES)
 
 
-def _refuse_foreign(head: bytes) -> None:
-    if not head.strip(b"\x00 \t\r\n\xef\xbb\xbf"):
-        raise UnreadableLog(
-            "is empty. Check that the run has written its log"
-            if not head
-            else "holds only blanks or NUL bytes"
-        )
-    for magic, what, advice in _MAGIC:
-        if head.startswith(magic):
-            raise UnreadableLog(f"is {what}, not a training log: {advice}")
-    start = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:256].lower()
-    if start.startswith((b"<!doctype", b"<html", b"<?xml", b"<head")):
-        raise UnreadableLog(
-            "is a web page, not a training log. Download the raw file (for example with ?raw=true)"
-        )
-    sample = head[:4096]
-    strange = sum(b < 9 or 13 < b < 32 for b in sample)
-    if strange > len(sample) // 20:
-        raise UnreadableLog(
-            "is binary, not a training log. Supported: floatscope JSONL (.gz), CSV, trainer_state.json"
-        )
+def _refuse_special(mode: int) -> None:
+    if stat.S_ISDIR(mode):
+        raise UnreadableLog("is a directory. Name the log files in it, for example DIR/*.jsonl")
+    if not stat.S_ISREG(mode):
+        raise UnreadableLog("is a device, pipe or socket, not a file. To read a pipe use - (standard input)")
