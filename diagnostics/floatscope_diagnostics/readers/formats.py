@@ -10,7 +10,14 @@ from dataclasses import dataclass
 from functools import cache, partial
 
 from floatscope.protocol.batch import Batch
-from floatscope_diagnostics.readers import csv_table, floatscope_jsonl, lines, trainer_state
+from floatscope_diagnostics.readers import (
+    csv_table,
+    floatscope_jsonl,
+    json_records,
+    json_series,
+    lines,
+    trainer_state,
+)
 from floatscope_diagnostics.readers.head import Head
 from floatscope_diagnostics.readers.line_format import LineFormat
 from floatscope_diagnostics.readers.line_reader import read_lines
@@ -57,6 +64,8 @@ def _documents() -> tuple[Reader, ...]:
             _certain(trainer_state.looks_like),
             trainer_state.read,
         ),
+        Reader("json_series", "JSON of curves", json_series.certainty, json_series.read),
+        Reader("json_records", "JSON list of records", json_records.certainty, json_records.read),
         Reader("csv", "CSV or TSV with a header", _certain(csv_table.looks_like), csv_table.read),
     )
 

@@ -8,13 +8,13 @@ from typing import Any
 from floatscope.protocol.batch import Batch
 from floatscope.protocol.errors import ProtocolError
 from floatscope.protocol.runinfo import RunInfo
-from floatscope.protocol.strict_json import loads, number
+from floatscope.protocol.strict_json import number
+from floatscope_diagnostics.readers.json_document import load
 from floatscope_diagnostics.readers.names import guess, mapping_note
 from floatscope_diagnostics.readers.opening import Opened
 from floatscope_diagnostics.readers.run_log import Batcher, RunLog, Tally, UnreadableLog
 
 FORMAT = "hf_trainer_state"
-MAX_BYTES = 512 << 20
 SUMMARY_KEYS = (
     "train_runtime",
     "train_samples_per_second",
@@ -22,17 +22,14 @@ SUMMARY_KEYS = (
 
 
 def looks_like(head: bytes) -> bool:
-    """A JSON object with ``log_history``, or a list of step objects."""
+    """A JSON object with ``log_history``."""
     start = head.lstrip(b"\xef\xbb\xbf \t\r\n")
-    return (start.startswith(b"{") and b'"log_history"' in head) or start.startswith(b"[")
+    return start.startswith(b"{") and b'"log_history"' in head
 
 
 def read(opened: Opened) -> Iterator[RunLog]:
-    """The one run of the file. Raises UnreadableLog when the document is cut off or holds no steps."""
-    try:
-        value = loads(opened.read_all(MAX_BYTES))
-    except ProtocolError as error:
-        raise UnreadableLog(f"is not complete JSON ({error}). Copy the file again") from error
+    """The one run of the file. Raises UnreadableLog when it holds no steps."""
+    value = load(opened)
     history = value.get("log_history") if isinstance(value, Mapping) else value
     if not isinstance(history, list) or not any(isinstance(x, Mapping) for x in history):
         raise UnreadableLog('has no steps: expected a list "log_history" of objects with "step" and "loss"')
@@ -74,7 +71,7 @@ def _row(entry: object, index: int, tally: Tally) -> dict[str, Any] | None:
     if not isinstance(entry, Mapping):
         tally.skip(index, f"entry of log_history is {type(entry).__name__}, expected an object")
         return None
-    if any(k in entry for k in SUMMARY_KEYS):
+    if any(k in entry for k in SUMMARY_KEYS) or ("step" not in entry and _is_prediction(entry)):
         return None
     mapping = guess(str(k) for k in entry)
     note = mapping_note(mapping)
@@ -96,3 +93,8 @@ def _row(entry: object, index: int, tally: Tally) -> dict[str, Any] | None:
         tally.skip(index, "entry without a step")
         return None
     return row
+
+
+def _is_prediction(entry: Mapping[Any, Any]) -> bool:
+    """Results of ``Trainer.predict``, which belong to no step."""
+    return any(str(k).startswith(("predict_", "test_")) for k in entry)
