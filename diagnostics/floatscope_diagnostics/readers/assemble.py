@@ -3,56 +3,82 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import replace
+
+import numpy as np
 
 from floatscope.protocol.batch import Batch
 from floatscope.protocol.runinfo import RunInfo
-from floatscope_diagnostics.readers.piece import START, Piece
+from floatscope_diagnostics.readers.counting import positions
+from floatscope_diagnostics.readers.events import is_frame
 from floatscope_diagnostics.readers.records import Records
-from floatscope_diagnostics.readers.run_log import Batcher, RunLog, Tally
+from floatscope_diagnostics.readers.rows import ROWS_A_BATCH, Rows, rows_of
+from floatscope_diagnostics.readers.run_log import RunLog, Tally
+from floatscope_diagnostics.readers.splitting import Run, split
+from floatscope_diagnostics.readers.table import Int64, table_of
+
+ROWS_OF_A_RANK = 64  # in a batch, so that ranks stay side by side
+LAST_RECORDS = 2  # other ranks may still print after one has failed
 
 
 def assemble(records: Records, tally: Tally, format_name: str) -> Iterator[RunLog]:
-    """The runs of the log, in its order."""
+    """The runs of the log, in its order. Everything is known when the first is yielded."""
+    table = table_of(records)
+    where = positions(table)
+    runs = split(table, where)
     for note in records.notes:
         tally.note(note)
-    yield RunLog(RunInfo(), format_name, _batches(records, tally), tally)
-
-
-def _batches(records: Records, tally: Tally) -> Iterator[tuple[int, Batch]]:
-    batcher = Batcher(tally)
-    held: dict[str, Any] | None = None
-    held_line = 0
-    step = -1
-    inferred = False
-    for line, piece in records.pieces():
-        if piece.kind == START:
+    if where.how is not None:
+        tally.steps_from = where.how
+        tally.note(where.how)
+    if len(runs) > 1:
+        tally.note(f"{len(runs):,} runs in one file")
+    failures = np.array([order for order, _, _ in records.failures], np.int64)
+    leads = np.flatnonzero(where.lead)
+    for run in runs:
+        rows = rows_of(table, where, run)
+        if not rows:
             continue
-        at = _step_of(piece)
-        if at is None:
-            inferred = True
-            at = step + 1 if piece.kind == "train" else max(step, 0)
-        if held is not None and (at != held["step"] or piece.rank not in (None, held.get("rank"))):
-            yield from batcher.add(held_line, held)
-            held = None
-        if held is None:
-            held, held_line = {"step": at}, line
-            if piece.rank is not None:
-                held["rank"] = piece.rank
-        held.update(piece.values)
-        step = at
-    if held is not None:
-        yield from batcher.add(held_line, held)
-    if inferred:
-        tally.note("the log prints no step: records are counted")
-    yield from batcher.flush()
+        info = _ending(records, failures, leads, run)
+        own = replace(tally, notes=[*tally.notes])
+        for note in [*run.notes, *_repeats(rows)]:
+            own.note(note)
+        if len(rows) > 1:
+            info = replace(info, ranks=len(rows))
+        yield RunLog(info, format_name, _batches(rows), own)
 
 
-def _step_of(piece: Piece) -> int | None:
-    if piece.step is not None:
-        return piece.step
-    if piece.batch is not None and piece.batches and piece.epoch is not None:
-        return int(piece.epoch) * piece.batches + piece.batch
-    if piece.batch is None and piece.epoch is not None:
-        return int(piece.epoch)
-    return piece.batch
+def _repeats(rows: dict[int, Rows]) -> list[str]:
+    repeated = sum(r.repeated for r in rows.values())
+    if not repeated:
+        return []
+    return [f"{repeated:,} records repeat a step (several ranks, or a progress bar): one row a step is kept"]
+
+
+def _ending(records: Records, failures: Int64, leads: Int64, run: Run) -> RunInfo:
+    """Crashed, if a line after nearly all of the run's records says so."""
+    start, stop = run.parts[0].start, run.parts[-1].stop
+    low, high = np.searchsorted(leads, (start, stop))
+    from_piece = int(leads[max(low, high - LAST_RECORDS)])
+    late = np.flatnonzero((failures > max(start, from_piece)) & (failures <= stop)).tolist()
+    named = [k for k in late if not is_frame(records.failures[k][2])]
+    for k in named or late:
+        _, line, text = records.failures[k]
+        return RunInfo(status="crashed", reason=f"line {line:,}: {text}")
+    return RunInfo()
+
+
+def _batches(rows: dict[int, Rows]) -> Iterator[tuple[int, Batch]]:
+    """Batches of all ranks, in turn."""
+    if len(rows) == 1:
+        for rank, mine in rows.items():
+            yield from ((rank, batch) for batch in mine.batches(ROWS_A_BATCH))
+        return
+    waiting = {rank: mine.batches(ROWS_OF_A_RANK) for rank, mine in rows.items()}
+    while waiting:
+        for rank, batches in list(waiting.items()):
+            batch = next(batches, None)
+            if batch is None:
+                del waiting[rank]
+            else:
+                yield rank, batch

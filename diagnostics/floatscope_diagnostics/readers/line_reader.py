@@ -5,33 +5,79 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from floatscope_diagnostics.readers.assemble import assemble
+from floatscope_diagnostics.readers.events import Events
 from floatscope_diagnostics.readers.head import split_lines
-from floatscope_diagnostics.readers.line_format import HELD, LineFormat
+from floatscope_diagnostics.readers.line_format import HELD, LineFormat, LineParser
 from floatscope_diagnostics.readers.opening import Opened
 from floatscope_diagnostics.readers.records import Records
 from floatscope_diagnostics.readers.run_log import RunLog, Tally, UnreadableLog
+from floatscope_diagnostics.readers.source_code import without_source
 
 
 def read_lines(opened: Opened, line_format: LineFormat) -> Iterator[RunLog]:
     """The runs of the log. Raises UnreadableLog if it holds no value of a training run."""
     tally = Tally()
     records = Records()
-    parser = line_format.parser()
-    number = 0
-    for number, raw in opened.lines():
-        for text in split_lines(raw.replace(b"\x00", b"").decode("utf-8", "replace")):
-            if not text.strip():
-                continue
-            found = parser.line(number, text)
-            pieces = list(found)
-            if not pieces and found is not HELD:
-                tally.skip(number, f"no training values: {text.strip()[:100]}")
-            for piece in pieces:
-                records.add(number, piece)
-    for piece in parser.end():
-        records.add(number, piece)
-    if not records.count:
+    reading = Reading(line_format.parser(), records, tally)
+    for number, text in without_source(_texts(opened)):
+        reading.line(number, text)
+        if records.full is not None:
+            tally.note(f"only the lines before {number:,} are read: there are more values than fit in memory")
+            break
+    reading.end()
+    if not any(schema.names for schema in records.schemas.values()):
         raise UnreadableLog(
             f"looks like {line_format.title} but holds no training values. " + (tally.first_skipped or "")
         )
+    tally.lines = reading.lines
     yield from assemble(records, tally, line_format.name)
+
+
+def _texts(opened: Opened) -> Iterator[tuple[int, str]]:
+    """Line number and text without colours, NUL bytes and blank lines."""
+    for number, raw in opened.text_lines():
+        if b"\x00" in raw:
+            raw = raw.replace(b"\x00", b"")
+        for text in split_lines(raw.decode("utf-8", "replace")):
+            if text and not text.isspace():
+                yield number, text
+
+
+class Reading:
+    """Hands each line to the format's parser, and what that does not know to the shared events.
+
+    lines: number of lines that were not blank.
+    """
+
+    def __init__(self, parser: LineParser, records: Records, tally: Tally) -> None:
+        self._parser = parser
+        self._records = records
+        self._tally = tally
+        self._events = Events()
+        self._last = 0
+        self.lines = 0
+
+    def line(self, number: int, text: str) -> None:
+        """Reads the next line."""
+        self._last = number
+        self.lines += 1
+        found = self._parser.line(number, text)
+        known: dict[str, float] = {}
+        stored = 0
+        for piece in found:
+            known.update(piece.values)
+            stored += self._records.add(number, piece)
+        if known and "verflow" not in text and "OVERFLOW" not in text:
+            return
+        event, failure = self._events.line(number, text, known=known)
+        if failure is not None:
+            self._records.fail(number, failure)
+        if event is not None:
+            stored += self._records.add(number, event)
+        elif not stored and found is not HELD and failure is None:
+            self._tally.skip(number, f"no training values: {text.strip()[:100]}")
+
+    def end(self) -> None:
+        """Takes what the parser still holds."""
+        for piece in self._parser.end():
+            self._records.add(self._last, piece)

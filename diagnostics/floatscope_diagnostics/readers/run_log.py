@@ -22,10 +22,16 @@ class UnreadableLog(Exception):
 @dataclass
 class Tally:
     """What a reader met on its way: lines passed over (with the first of them), and remarks for the
-    report."""
+    report.
+
+    lines: all lines of a text log that are not blank, 0 where lines are not counted.  steps_from: how steps
+    were made where the log prints none.
+    """
 
     skipped: int = 0
     first_skipped: str | None = None
+    lines: int = 0
+    steps_from: str | None = None
     notes: list[str] = field(default_factory=list)
     mapping: dict[str, str] = field(default_factory=dict)  # name in the log -> our name, where they differ
 
