@@ -1,0 +1,82 @@
+"""Losses by epoch over one or several lines: ``Epoch: 1/30``, ``Train Loss: 7.3 - Train Perplexity: 1518``,
+``Valid Loss: 6.5``, ``Time: 70.6s - LR: 9.9e-05``. Also ``Epoch: 01 | Train Loss: 0.5 | Val. Loss: 0.4``.
+
+Progress bars between the blocks are passed over; "best validation loss so far" is no evaluation.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from floatscope_diagnostics.readers.head import Head
+from floatscope_diagnostics.readers.line_format import HELD, LineFormat
+from floatscope_diagnostics.readers.numbers import NUMBER, to_float, to_int
+from floatscope_diagnostics.readers.piece import EVAL, Piece
+
+_EPOCH = re.compile(r"\bepoch\W{0,3}(\d{1,9})(?:\s?(?:/|of)\s?\d{1,9})?(?![\w.])", re.I)
+_HEADER = re.compile(r"^\W{0,9}epoch\W{0,3}\d{1,9}", re.I)
+_VALUE = re.compile(
+    r"\b(train(?:ing)?|val(?:id(?:ation)?)?|test|eval)\.?[ _-](?:set )?"
+    rf"([A-Za-z][A-Za-z0-9]{{0,20}})\s{{0,9}}[:=]?\s{{0,9}}({NUMBER})",
+    re.I,
+)
+_LOSS = re.compile(r"\b(?:train(?:ing)?|val(?:id(?:ation)?)?)\.?[ _-]loss\s{0,9}[:=]?\s{0,9}[\dni+-]", re.I)
+_RATE = re.compile(rf"\b(?:lr|learning rate)\s{{0,9}}[:=]\s{{0,9}}({NUMBER})", re.I)
+_BAR = re.compile(r"\d{1,3}%\|")
+_BEST = re.compile(r"\bbest\b|\bimproved\b|\bdecreased\b|\bpatience\b", re.I)
+_STEP = re.compile(r"\b(?:step|iter\w{0,6})\W{0,3}\d", re.I)
+
+
+def certainty(head: Head) -> float:
+    """Fairly sure of epochs with losses of training or validation in words, and no steps."""
+    losses = sum(1 for x in head.lines if _LOSS.search(x) and not _BAR.search(x) and not _STEP.search(x))
+    epochs = sum(1 for x in head.lines if _EPOCH.search(x) and not _BAR.search(x))
+    return 0.6 if losses and epochs else 0.0
+
+
+class Parser:
+    """Remembers the epoch of the block."""
+
+    def __init__(self) -> None:
+        self._epoch: int | None = None
+
+    def line(self, number: int, text: str) -> Iterable[Piece]:
+        if _BAR.search(text):
+            return ()
+        epoch = _EPOCH.search(text)
+        if epoch:
+            self._epoch = to_int(epoch[1])
+        if _BEST.search(text):
+            return ()
+        pieces = read_values(text, self._epoch)
+        return pieces or (HELD if epoch and _HEADER.match(text) else ())
+
+    def end(self) -> Iterable[Piece]:
+        return ()
+
+
+def read_values(text: str, epoch: float | None) -> tuple[Piece, ...]:
+    """Training and evaluation values that a line has in words."""
+    train: dict[str, float] = {}
+    valid: dict[str, float] = {}
+    for match in _VALUE.finditer(text):
+        value = to_float(match[3])
+        if value is None:
+            continue
+        part, name = match[1].lower(), match[2].lower()
+        if part.startswith("train"):
+            train["loss" if name == "loss" else f"train_{name}"] = value
+        elif part == "test":
+            valid[f"test_{name}"] = value
+        else:
+            valid[f"eval_{name}"] = value
+    rate = _RATE.search(text)
+    found = to_float(rate[1]) if rate else None
+    if found is not None:
+        train["lr"] = found
+    pieces = (Piece(train, epoch=epoch), Piece(valid, epoch=epoch, kind=EVAL))
+    return tuple(p for p in pieces if p.values)
+
+
+FORMAT = LineFormat("epoch_blocks", "losses of epochs in words", certainty, Parser)
