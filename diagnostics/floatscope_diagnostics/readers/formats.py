@@ -16,6 +16,7 @@ from floatscope_diagnostics.readers import (
     json_records,
     json_series,
     lines,
+    tensorboard,
     trainer_state,
 )
 from floatscope_diagnostics.readers.head import Head
@@ -64,6 +65,7 @@ def _documents() -> tuple[Reader, ...]:
             _certain(trainer_state.looks_like),
             trainer_state.read,
         ),
+        Reader("tensorboard", "TensorBoard event file", tensorboard.certainty, tensorboard.read),
         Reader("json_series", "JSON of curves", json_series.certainty, json_series.read),
         Reader("json_records", "JSON list of records", json_records.certainty, json_records.read),
         Reader("csv", "CSV or TSV with a header", _certain(csv_table.looks_like), csv_table.read),

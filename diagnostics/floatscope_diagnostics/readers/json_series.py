@@ -12,9 +12,10 @@ from floatscope.protocol.batch import Batch
 from floatscope.protocol.errors import ProtocolError
 from floatscope.protocol.runinfo import RunInfo
 from floatscope.protocol.strict_json import number
+from floatscope_diagnostics.readers.curve_names import curve_names
 from floatscope_diagnostics.readers.head import Head
 from floatscope_diagnostics.readers.json_document import load
-from floatscope_diagnostics.readers.names import guess, mapping_note
+from floatscope_diagnostics.readers.names import guess
 from floatscope_diagnostics.readers.opening import Opened
 from floatscope_diagnostics.readers.run_log import RunLog, Tally, UnreadableLog
 from floatscope_diagnostics.readers.series import Series
@@ -51,10 +52,7 @@ def read(opened: Opened) -> Iterator[RunLog]:
             "is a JSON document without a curve: expected names with lists of numbers, or with numbers by "
             'step, such as {"loss": {"1": 2.5, "2": 2.4}}'
         )
-    mapping = guess(curves)
-    note = mapping_note(mapping)
-    if note:
-        tally.note(note)
+    mapping = curve_names(curves, tally)
     if _is_golden(value):
         _leave_out_placeholders(curves, mapping, tally)
     yield RunLog(RunInfo(), FORMAT, _batches(curves, mapping, tally), tally)
@@ -146,7 +144,7 @@ def _leave_out_placeholders(curves: dict[str, Points], mapping: Mapping[str, str
     if len(curves) == 1 and ran:
         not_run = {s for s in not_run if not min(ran) < s < max(ran)}
     for name, points in curves.items():
-        logged = mapping.get(name) in _MAIN  # of other curves NaN means: not logged at that step
+        logged = mapping.get(name, name) in _MAIN  # of other curves NaN means: not logged at that step
         curves[name] = {s: v for s, v in points.items() if s not in not_run and (logged or v == v)}
     if not not_run:
         return

@@ -1,0 +1,145 @@
+"""Reads TensorBoard event files without TensorFlow: scalars of both versions.
+
+Messages: tensorflow/core/util/event.proto, framework/summary.proto, framework/tensor.proto.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from floatscope.protocol.runinfo import RunInfo
+from floatscope_diagnostics.readers.curve_names import curve_names
+from floatscope_diagnostics.readers.foreign import is_event_file
+from floatscope_diagnostics.readers.head import Head
+from floatscope_diagnostics.readers.opening import Opened
+from floatscope_diagnostics.readers.protobuf_wire import (
+    BYTES,
+    FIXED32,
+    FIXED64,
+    WireError,
+    fields,
+    numbers,
+    signed,
+)
+from floatscope_diagnostics.readers.run_log import RunLog, Tally, UnreadableLog
+from floatscope_diagnostics.readers.series import Series
+from floatscope_diagnostics.readers.tfrecord import records
+
+FORMAT = "tensorboard"
+_WALL_TIME, _STEP, _SUMMARY = 1, 2, 5  # Event
+_VALUE = 1  # Summary
+_TAG, _SIMPLE_VALUE, _TENSOR = 1, 2, 8  # Summary.Value
+_DTYPE, _CONTENT = 1, 4  # TensorProto
+_LISTS = {5: "f", 6: "d", 7: "v", 10: "v", 11: "v", 16: "v", 17: "v"}  # TensorProto's *_val, half_val apart
+_HALF_VAL = 13
+_HALF, _BFLOAT16 = 19, 14
+_CONTENT_TYPES = {
+    1: "<f4", 2: "<f8", 3: "<i4", 4: "<u1", 5: "<i2", 6: "<i1", 9: "<i8", 10: "?", 17: "<u2", _HALF: "<f2",
+    22: "<u4", 23: "<u8",
+}  # fmt: skip  # types.proto
+_OTHER_AXIS = (" vs samples", " vs tokens")  # Megatron-LM draws its curves over samples once more
+
+
+def certainty(head: Head) -> float:
+    """Sure of a first record that is an event."""
+    return 1.0 if is_event_file(head.first) else 0.0
+
+
+def read(opened: Opened) -> Iterator[RunLog]:
+    """The one run of the file."""
+    return read_parts((opened,))
+
+
+def read_parts(parts: Sequence[Opened]) -> Iterator[RunLog]:
+    """The one run whose event files these are, oldest first. Raises UnreadableLog without a scalar."""
+    tally = Tally()
+    series = Series(tally)
+    counts: dict[str, int] = {}
+    broken = 0
+    for part in parts:
+        for record in records(part):
+            try:
+                _take(record, series, counts, tally)
+            except WireError:
+                broken += 1
+    if broken:
+        tally.note(f"{broken:,} records are no events and were passed over")
+    if not series.names:
+        raise UnreadableLog("holds events but no scalar. Name the file that the training curves are in")
+    mapping = curve_names(series.names, tally)
+    yield RunLog(RunInfo(), FORMAT, series.batches(mapping), tally)
+
+
+def _take(record: bytes, series: Series, counts: dict[str, int], tally: Tally) -> None:
+    """Adds the scalars of one event."""
+    time = float("nan")
+    step: int | None = None
+    for number, wire, value in fields(record):
+        if number == _WALL_TIME and wire == FIXED64 and isinstance(value, bytes):
+            (time,) = struct.unpack("<d", value)
+        elif number == _STEP and isinstance(value, int):
+            step = signed(value)
+        elif number == _SUMMARY and isinstance(value, bytes):
+            for inner, _, summary in fields(value):
+                if inner == _VALUE and isinstance(summary, bytes):
+                    _take_value(summary, step, time, series, counts, tally)
+
+
+def _take_value(
+    summary: bytes, step: int | None, time: float, series: Series, counts: dict[str, int], tally: Tally
+) -> None:
+    tag = ""
+    found: float | None = None
+    for number, wire, value in fields(summary):
+        if number == _TAG and isinstance(value, bytes):
+            tag = value.decode("utf-8", "replace")
+        elif number == _SIMPLE_VALUE and wire == FIXED32 and isinstance(value, bytes):
+            (found,) = struct.unpack("<f", value)
+        elif number == _TENSOR and wire == BYTES and isinstance(value, bytes):
+            found = scalar_of(value)
+    if found is None or not tag:
+        return
+    if tag.endswith(_OTHER_AXIS):
+        tally.note("curves over samples or tokens instead of steps were left out")
+        return
+    # Step 0 is not written; a curve with a second point without a step has none, its points are counted.
+    at = counts.get(tag, 0) if step is None else step
+    if step is None:
+        counts[tag] = at + 1
+        if at == 1:
+            tally.note(f"{tag[:60]} is logged without a step: its points are counted")
+    series.add(tag, at, found, time)
+
+
+def scalar_of(tensor: bytes) -> float | None:
+    """The number of a TensorProto that holds one; None for text and for more than one element."""
+    dtype = 0
+    content = b""
+    values: list[float] = []
+    for number, _, value in fields(tensor):
+        if number == _DTYPE and isinstance(value, int):
+            dtype = value
+        elif number == _CONTENT and isinstance(value, bytes):
+            content = value
+        elif number in _LISTS and (isinstance(value, int) or len(value) <= 8):
+            values += numbers(value, _LISTS[number])
+        elif number == _HALF_VAL and (isinstance(value, int) or len(value) <= 3):
+            values += [_half(int(x), dtype) for x in numbers(value, "v")]
+    if content:
+        if dtype == _BFLOAT16 and len(content) == 2:
+            return _half(int.from_bytes(content, "little"), dtype)
+        code = _CONTENT_TYPES.get(dtype)
+        if code is None or len(content) != np.dtype(code).itemsize:
+            return None
+        return float(np.frombuffer(content, code)[0])
+    return values[0] if len(values) == 1 else None
+
+
+def _half(bits: int, dtype: int) -> float:
+    """A float16 or bfloat16 from its bits."""
+    if dtype == _BFLOAT16:
+        return float(np.frombuffer((bits << 16 & 0xFFFFFFFF).to_bytes(4, "little"), "<f4")[0])
+    return float(np.frombuffer((bits & 0xFFFF).to_bytes(2, "little"), "<f2")[0])
