@@ -11,6 +11,7 @@ from floatscope.protocol.batch import Batch
 from floatscope.protocol.runinfo import RunInfo
 from floatscope_diagnostics.readers.counting import positions
 from floatscope_diagnostics.readers.events import is_frame
+from floatscope_diagnostics.readers.merging import settled
 from floatscope_diagnostics.readers.records import Records
 from floatscope_diagnostics.readers.rows import ROWS_A_BATCH, Rows, rows_of
 from floatscope_diagnostics.readers.run_log import RunLog, Tally
@@ -39,6 +40,7 @@ def assemble(records: Records, tally: Tally, format_name: str) -> Iterator[RunLo
         rows = rows_of(table, where, run)
         if not rows:
             continue
+        rows = settled(rows, run.notes)
         info = _ending(records, failures, leads, run)
         own = replace(tally, notes=[*tally.notes])
         for note in [*run.notes, *_repeats(rows)]:

@@ -34,6 +34,8 @@ def positions(table: Table) -> Positions:
     """The axis of the log."""
     train, evals, events = table.of(TRAIN), table.of(EVAL), table.of(EVENT)
     leading = train if train.any() else evals if evals.any() else events
+    if train.any() and not (train & table.has("loss")).any():
+        leading = train | evals  # a log of evaluations, with a learning rate or a speed now and then
     if _mostly(table.step, leading):
         assert table.step is not None
         at = np.where(train | evals | events, table.step, NONE)
@@ -42,7 +44,7 @@ def positions(table: Table) -> Positions:
         at, how = _from_batches(table, leading)
         return _axis(at, leading & (at != NONE), how)
     found = _from_epochs(table, leading)
-    crowded = found is not None and leading is evals and events.sum() > found[1].sum()
+    crowded = found is not None and not leading[train].any() and events.sum() > found[1].sum()
     if found is not None and not crowded:
         at, lead = found
         return _axis(at, lead, "epochs are taken as steps: the log prints nothing finer")
@@ -76,6 +78,8 @@ def _from_batches(table: Table, leading: Bool) -> tuple[Int64, str | None]:
     most = MAX_STEP // (int(epoch.max()) + 2)  # so that the product stays exact
     fits = has_epoch & (size < most)
     at = np.where(fits, (epoch - first) * min(size, most) + table.batch, at)
+    if (epoch[lead] == first).all():
+        return at, None
     how = f"steps are epochs of {size:,} batches" + (", as learnt from where they end" if learnt else "")
     return at, how
 

@@ -89,7 +89,7 @@ class Events:
         if not values or self._is_repeat(number, text, values):
             return None, failure
         step = _STEP.search(text) if note else None
-        bar = _last(_BAR, text[:2048])
+        bar = None if note else _last(_BAR, text[:2048])
         piece = Piece(
             values,
             step=to_int(step[1]) if step else None,

@@ -9,9 +9,12 @@ from floatscope_diagnostics.readers.events import Events
 from floatscope_diagnostics.readers.head import split_lines
 from floatscope_diagnostics.readers.line_format import HELD, LineFormat, LineParser
 from floatscope_diagnostics.readers.opening import Opened
+from floatscope_diagnostics.readers.piece import Piece
 from floatscope_diagnostics.readers.records import Records
 from floatscope_diagnostics.readers.run_log import RunLog, Tally, UnreadableLog
 from floatscope_diagnostics.readers.source_code import without_source
+
+_AMID = ("verflow", "OVERFLOW", "rror", "ERROR", "Invalid")  # words of events that stand on a record's line
 
 
 def read_lines(opened: Opened, line_format: LineFormat) -> Iterator[RunLog]:
@@ -54,6 +57,7 @@ class Reading:
         self._records = records
         self._tally = tally
         self._events = Events()
+        self._waiting: list[tuple[int, Piece]] = []
         self._last = 0
         self.lines = 0
 
@@ -69,6 +73,8 @@ class Reading:
             stored += self._records.add(number, piece)
         if known and "verflow" not in text and "OVERFLOW" not in text:
             return
+        if found is HELD:
+            known["loss"] = 0.0  # what the parser holds back tells the loss of this line better than words
         event, failure = self._events.line(number, text, known=known)
         if failure is not None:
             self._records.fail(number, failure)
@@ -81,3 +87,10 @@ class Reading:
         """Takes what the parser still holds."""
         for piece in self._parser.end():
             self._records.add(self._last, piece)
+        self._release()
+
+    def _release(self) -> None:
+        """Events on lines that were held back come after the pieces of these lines."""
+        for number, event in self._waiting:
+            self._records.add(number, event)
+        self._waiting.clear()

@@ -90,6 +90,8 @@ def rows_of(table: Table, where: Positions, run: Run) -> dict[int, Rows]:
         at = np.where(at == NONE, NONE, at - first + 1)
         part[:] = 0
     at[(at < 0) | (at >= MAX_STEP)] = NONE
+    valued = np.array([bool(s.names) for s in table.schemas], bool)
+    at[~valued[table.schema[start:stop]]] = NONE
     ranks = _ranks(table, where, run, at, part)
     out: dict[int, Rows] = {}
     for rank in sorted(set(ranks.tolist())):
@@ -108,14 +110,39 @@ def _placed(table: Table, where: Positions, part: Part) -> Int64:
     steps = at[lead]
     known = at != NONE
     train, evals, events = (table.of(k)[inside] for k in (TRAIN, EVAL, EVENT))
-    late = np.flatnonzero((train | evals) & ~known)
+    late = np.flatnonzero(evals & ~known)
     if late.size:
         at[late] = steps[np.maximum(np.searchsorted(lead, late) - 1, 0)]
+    late = np.flatnonzero(train & ~known)
+    if late.size:
+        at[late] = _between(table, part.start, late, lead, steps)
     waiting = np.flatnonzero(events & ~known)
     if waiting.size:
         at[waiting] = _spread(table, inside, waiting, lead, steps)
     at[at != NONE] += part.shift
     return at
+
+
+def _between(table: Table, start: int, late: Int64, lead: Int64, steps: Int64) -> Int64:
+    """Steps of records that print none among others that do: that of the record before them, and on from
+    there where several of one kind follow it."""
+    gap = np.searchsorted(lead, late)
+    schema = table.schema[start + late]
+    leading = {table.schemas[k].names for k in set(table.schema[start + lead].tolist())}
+    own = np.array([s.names in leading for s in table.schemas], bool)[schema]  # of the axis, but without step
+    _, group = np.unique(np.stack([gap, schema]), axis=1, return_inverse=True)
+    group = group.ravel()
+    order = np.argsort(group, kind="stable")
+    first = np.searchsorted(group[order], group, side="left")
+    number = np.empty(len(late), np.int64)
+    number[order] = np.arange(len(late))
+    number -= first
+    total = np.bincount(group)[group]
+    before = steps[np.maximum(gap - 1, 0)]
+    width = np.where(gap < len(lead), steps[np.minimum(gap, len(lead) - 1)] - before, total)
+    inside = before + np.maximum(width, 0) * (number + own) // (total + own)
+    ahead = np.where(own, np.maximum(steps[0] - total + number, 0), steps[0])
+    return np.asarray(np.where(gap > 0, inside, ahead), np.int64)
 
 
 def _spread(table: Table, inside: slice, events: Int64, lead: Int64, steps: Int64) -> Int64:
