@@ -18,6 +18,7 @@ from floatscope_diagnostics.readers import (
     lines,
     tensorboard,
     trainer_state,
+    wandb_offline,
 )
 from floatscope_diagnostics.readers.head import Head
 from floatscope_diagnostics.readers.line_format import LineFormat
@@ -66,6 +67,7 @@ def _documents() -> tuple[Reader, ...]:
             trainer_state.read,
         ),
         Reader("tensorboard", "TensorBoard event file", tensorboard.certainty, tensorboard.read),
+        Reader("wandb_offline", "W&B offline run (.wandb)", wandb_offline.certainty, wandb_offline.read),
         Reader("json_series", "JSON of curves", json_series.certainty, json_series.read),
         Reader("json_records", "JSON list of records", json_records.certainty, json_records.read),
         Reader("csv", "CSV or TSV with a header", _certain(csv_table.looks_like), csv_table.read),
