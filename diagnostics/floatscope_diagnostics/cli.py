@@ -9,46 +9,21 @@ import sys
 from collections.abc import Sequence
 
 from floatscope_diagnostics.command import FOUND, OK, UNREADABLE, run_command
-from floatscope_diagnostics.diagnose import Diagnosed, Unread, diagnose_paths, document, read_baseline
+from floatscope_diagnostics.diagnose import Baseline, Diagnosed, diagnose_paths, document, read_baseline
+from floatscope_diagnostics.gather import Reading, Unread
+from floatscope_diagnostics.options import UsageError, check, mapping_of, parser
 from floatscope_diagnostics.readers.formats import readers
 from floatscope_diagnostics.readers.run_log import UnreadableLog
-from floatscope_diagnostics.report_text import Style, plain, report
+from floatscope_diagnostics.reports.html import page
+from floatscope_diagnostics.reports.markdown import summary
+from floatscope_diagnostics.reports.output import STDOUT, OutputError, check_target, write
+from floatscope_diagnostics.reports.progress import progress
+from floatscope_diagnostics.reports.terminal import plain, style_of
+from floatscope_diagnostics.reports.text import report
 from floatscope_diagnostics.verdict import STATUSES
+from floatscope_diagnostics.watch import Ends, watch
 
-_EXAMPLES = """examples:
-  floatscope diagnose run.jsonl
-  floatscope diagnose run.jsonl.gz --baseline bf16.jsonl
-  floatscope diagnose metrics.csv trainer_state.json --json
-  zcat run.jsonl.gz | floatscope diagnose - --fail-on critical
-
-exit codes: 0 healthy or watch, 1 warning or critical, 2 an input could not be read or wrong usage, 3 internal
-error"""
-
-
-def parser() -> argparse.ArgumentParser:
-    """The command line of ``floatscope diagnose``."""
-    p = argparse.ArgumentParser(
-        prog="floatscope diagnose",
-        description="Reads training logs and says what is going wrong, since which step, in "
-        "which layer, and what to do.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    p.add_argument("paths", nargs="+", metavar="PATH", help="a log file, or - for standard input")
-    p.add_argument(
-        "--baseline", metavar="PATH", help="log of a baseline run on the same data, compared step by step"
-    )
-    p.add_argument(
-        "--format", metavar="NAME", choices=[r.name for r in readers()], help="do not guess the format"
-    )
-    p.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
-    p.add_argument(
-        "--fail-on",
-        choices=("warning", "critical", "watch", "never"),
-        default="warning",
-        help="lowest status that gives exit code 1 (default: warning)",
-    )
-    return p
+NAME = "floatscope diagnose"
 
 
 def main(argv: Sequence[str]) -> int:
@@ -57,37 +32,73 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
+    if args.formats:
+        width = max(len(r.name) for r in readers())
+        print("\n".join(f"{r.name:<{width}}  {r.title}" for r in readers()))
+        return OK
+    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # names may hold anything
+    try:
+        check(args)
+        reading = Reading(format_name=args.format, mapping=mapping_of(args.map))
+        for option in ("html", "markdown"):
+            if getattr(args, option) is not None:
+                check_target(getattr(args, option), option=f"--{option}")
+    except (UsageError, OutputError) as error:
+        print(f"{NAME}: {error}", file=sys.stderr)
+        return UNREADABLE
     baseline = None
     if args.baseline is not None:
         try:
             baseline = read_baseline(args.baseline, format_name=args.format)
         except UnreadableLog as error:
             return _report([], [Unread(args.baseline, str(error))], args)
-    done, unread = diagnose_paths(args.paths, format_name=args.format, baseline=baseline)
+    done, unread = _judge(args, reading, baseline)
     return _report(done, unread, args)
+
+
+def _judge(
+    args: argparse.Namespace, reading: Reading, baseline: Baseline | None
+) -> tuple[list[Diagnosed], list[Unread]]:
+    if args.watch:
+        ends = Ends(after_s=args.watch_for, idle_s=args.watch_idle)
+        told = sys.stderr if _prints(args) else sys.stdout
+        return watch(args.paths, reading=reading, baseline=baseline, ends=ends, told=told)
+    with progress(args.paths, reading, stream=sys.stderr) as watched:
+        return diagnose_paths(args.paths, baseline=baseline, reading=watched)
+
+
+def _prints(args: argparse.Namespace) -> bool:
+    """Whether standard output belongs to a document."""
+    return bool(args.json or STDOUT in (args.html, args.markdown))
 
 
 def _report(done: Sequence[Diagnosed], unread: Sequence[Unread], args: argparse.Namespace) -> int:
     """Prints what was found and what could not be read; returns the exit code."""
+    code = exit_code(done, unread, fail_on=args.fail_on)
     for u in unread:
-        print(f"floatscope diagnose: {plain(u.path)}: {plain(u.error)}", file=sys.stderr)
+        print(f"{NAME}: {plain(u.path)}: {plain(u.error)}", file=sys.stderr)
+    try:
+        if args.html is not None:
+            write(args.html, page(done, unread, code=code), option="--html")
+        if args.markdown is not None:
+            write(args.markdown, summary(done, unread), option="--markdown")
+    except OutputError as error:
+        print(f"{NAME}: {error}", file=sys.stderr)
+        code = UNREADABLE
     if args.json:
-        print(json.dumps(document(done, unread), ensure_ascii=False, allow_nan=False))
-    else:
-        _print_reports(done, args)
+        print(json.dumps(document(done, unread), ensure_ascii=not _unicode(), allow_nan=False))
+    elif not _prints(args) and done:
+        style = style_of(sys.stdout, os.environ)
+        print(report(done, style, everything=args.full), end="")
+        page_at = f"Page: {args.html}" if args.html else "As a page: --html report.html"
+        last = f"Exit code {code}. As JSON: --json. {page_at}"
+        print("\n" + style.paint(last, "faint"))
     sys.stdout.flush()
-    return exit_code(done, unread, fail_on=args.fail_on)
+    return code
 
 
-def _print_reports(done: Sequence[Diagnosed], args: argparse.Namespace) -> None:
-    style = Style(colour=sys.stdout.isatty() and "NO_COLOR" not in os.environ)
-    for k, diagnosed in enumerate(done):
-        if k:
-            print("\n" + "=" * 78 + "\n")
-        print(report(diagnosed, style), end="")
-    if done:
-        code = exit_code(done, [], fail_on=args.fail_on)
-        print(f"\nExit code {code}. As JSON: --json. Confidence is {done[0].verdict.confidence_basis}.")
+def _unicode() -> bool:
+    return (sys.stdout.encoding or "").lower().replace("-", "") in ("utf8", "utf16", "utf32")
 
 
 def exit_code(done: Sequence[Diagnosed], unread: Sequence[Unread], *, fail_on: str) -> int:

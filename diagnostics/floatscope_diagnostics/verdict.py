@@ -17,7 +17,11 @@ STATUSES = ("healthy", "watch", "warning", "critical")
 
 @dataclass(frozen=True)
 class Source:
-    """What was judged."""
+    """What was judged, and how it was understood.
+
+    mapping: (name in the log, our name) where they differ.  first_skipped: the first line that was not
+    understood, and why.
+    """
 
     path: str | None = None
     format: str = "floatscope"
@@ -26,7 +30,9 @@ class Source:
     last_step: int | None = None
     scalars: tuple[str, ...] = ()
     tensors: int = 0
+    mapping: tuple[tuple[str, str], ...] = ()
     skipped_lines: int = 0
+    first_skipped: str | None = None
     notes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -39,7 +45,9 @@ class Source:
             "last_step": self.last_step,
             "scalars": list(self.scalars),
             "tensors": self.tensors,
+            "mapping": dict(self.mapping),
             "skipped_lines": self.skipped_lines,
+            "first_skipped": self.first_skipped,
             "notes": list(self.notes),
         }
 

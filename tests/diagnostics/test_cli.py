@@ -134,7 +134,7 @@ UNREADABLE: dict[str, tuple[bytes | None, str]] = {
     "text.log": (b"iteration 1 of many\nall is well\n", "not a log of a known format"),
     "torn.json": (b'{"log_history": [{"step": 1, "loss": 2.', "not complete JSON"),
     "header.csv": (b"step,loss\n", "no row with numbers"),
-    "list.jsonl": (b"[1, 2]\n[3]\n", "expected"),
+    "list.jsonl": (b"[1, 2]\n[3]\n", "not a log of a known format"),
     "wide.jsonl": (b'{"run": {"name": "a"}}\n', "holds no step"),
 }
 
@@ -172,7 +172,7 @@ def test_a_torn_last_line_is_passed_over_and_said(healthy: str, capsys: pytest.C
     assert main([healthy, "--json"]) == 0
     source = json.loads(capsys.readouterr().out)["source"]
     assert (source["skipped_lines"], source["last_step"]) == (1, 139)
-    assert "line 42 passed over" in source["notes"][0]
+    assert "line 42 passed over" in source["first_skipped"]
 
 
 def run_cli(*args: str, stdin: bytes | None = None) -> tuple[int, str, str]:

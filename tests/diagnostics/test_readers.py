@@ -64,7 +64,7 @@ def test_bad_lines_are_counted_and_the_first_is_told(tmp_path: Path) -> None:
     source = one(write(tmp_path / "a.jsonl", "\n".join(lines))).verdict.source
     assert source.steps == 36
     assert source.skipped_lines == 4
-    assert source.notes[0].startswith("line 4 passed over: line 4: expected valid JSON")
+    assert (source.first_skipped or "").startswith("line 4 passed over: line 4: expected valid JSON")
 
 
 def test_nan_in_every_spelling_is_nan_and_null_is_missing(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_nul_bytes_and_crlf_and_bom_do_not_hurt(tmp_path: Path) -> None:
     lines.insert(5, "\x00\x00\x00")
     source = one(write(tmp_path / "a.jsonl", "\ufeff" + "\r\n".join(lines))).verdict.source
     assert source.steps == 40
-    assert source.notes == ("line 6 passed over: only NUL bytes",)
+    assert source.first_skipped == "line 6 passed over: only NUL bytes"
 
 
 def test_names_of_other_loggers_are_guessed_and_told(tmp_path: Path) -> None:
@@ -127,8 +127,8 @@ def test_csv(tmp_path: Path, delimiter: str) -> None:
     assert source.format == "csv"
     assert source.steps == 39
     assert source.skipped_lines == 1
-    assert source.notes[0] == "line 6 passed over: 1 fields, the header has 4"
-    assert source.notes[1] == "column names guessed: Step as step, Train Loss as loss, Grad Norm as grad_norm"
+    assert source.first_skipped == "line 6 passed over: 1 fields, the header has 4"
+    assert source.notes[0] == "column names guessed: Step as step, Train Loss as loss, Grad Norm as grad_norm"
     finding = diagnosed.verdict.findings[0].finding
     assert (finding.symptom, finding.onset) == ("nonfinite", 30)
 
@@ -143,7 +143,7 @@ def test_an_endless_csv_field_costs_one_line(tmp_path: Path) -> None:
     lines = ["step,loss,text"] + [f"{s},2.0,{'x' * (200_000 if s == 7 else 1)}" for s in range(20)]
     source = one(write(tmp_path / "a.csv", "\n".join(lines))).verdict.source
     assert (source.steps, source.skipped_lines) == (19, 1)
-    assert source.notes[0] == "line 9 passed over: a field of over 131,072 characters"
+    assert source.first_skipped == "line 9 passed over: a field of over 131,072 characters"
 
 
 def test_hugging_face_trainer_state(tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_an_absurd_rank_is_passed_over(tmp_path: Path, rank: str) -> None:
     text = jsonl(STEPS) + f'{{"step": 99, "loss": 2.0, "rank": {rank}}}\n'
     source = one(write(tmp_path / "a.jsonl", text)).verdict.source
     assert (source.steps, source.skipped_lines) == (40, 1)
-    assert "rank is" in source.notes[0]
+    assert "rank is" in (source.first_skipped or "")
 
 
 def test_markup_and_control_characters_in_names_are_shown_harmless(tmp_path: Path) -> None:

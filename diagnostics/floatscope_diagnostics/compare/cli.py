@@ -24,7 +24,7 @@ from floatscope_diagnostics.compare.side import Side
 from floatscope_diagnostics.compare.sources import Reading, read_side, server_from
 from floatscope_diagnostics.readers.formats import readers
 from floatscope_diagnostics.readers.run_log import UnreadableLog
-from floatscope_diagnostics.report_text import Style, plain
+from floatscope_diagnostics.reports.terminal import plain, style_of
 
 DESCRIPTION = (
     "Compares the loss and the tensors of a run with those of a baseline: how large the difference is, "
@@ -111,7 +111,7 @@ def _run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(document(found), ensure_ascii=False, allow_nan=False))
     else:
-        style = Style(colour=sys.stdout.isatty() and "NO_COLOR" not in os.environ)
+        style = style_of(sys.stdout, os.environ)
         print(report(found, style), end="")
         print(f"\nExit code {code}. As JSON: --json.")
     sys.stdout.flush()

@@ -13,8 +13,9 @@ from floatscope_diagnostics.compare.tensor_limits import UNITS
 from floatscope_diagnostics.compare.tensor_log import NONFINITE_GRAD
 from floatscope_diagnostics.compare.tensors import Parted, TensorParting
 from floatscope_diagnostics.compare.words import nats, sentence, signed
-from floatscope_diagnostics.report_text import WIDTH, Style, plain
+from floatscope_diagnostics.reports.terminal import Style, plain
 
+WIDTH = 78
 LEAD = 14
 SIGNS = {
     "same": ("✓ SAME", "info"),

@@ -18,7 +18,7 @@ from floatscope_diagnostics.compare.pairing import NotComparable
 from floatscope_diagnostics.compare.report import report
 from floatscope_diagnostics.compare.words import sentence
 from floatscope_diagnostics.readers.run_log import UnreadableLog
-from floatscope_diagnostics.report_text import Style
+from floatscope_diagnostics.reports.terminal import Style
 from tests.diagnostics.compare.logs import Rows, curve, pair_of, rows_of, side
 
 
