@@ -174,12 +174,15 @@ def _signals(values: Mapping[str, Float32], sat: Float32) -> NDArray[np.float64]
     return out
 
 
-def scalar_rows(batch: Batch) -> list[dict[str, float]]:
-    """The scalars of each step as a plain dict; a missing scalar has no key, NaN and Inf are themselves."""
-    rows: list[dict[str, float]] = [{} for _ in range(len(batch))]
+def rows_at(batch: Batch, index: NDArray[np.int64]) -> list[dict[str, float]]:
+    """The scalars of the rows ``index`` [N] as plain dicts; a missing one has no key, NaN and Inf stay."""
+    rows: list[dict[str, float]] = [{} for _ in range(len(index))]
+    if not rows:
+        return rows
+    values, present = batch.scalars[index], batch.scalars_present[index]
     for k, name in enumerate(batch.scalar_names):
-        column = batch.scalars[:, k].tolist()
-        for t, here in enumerate(batch.scalars_present[:, k].tolist()):
+        column = values[:, k].tolist()
+        for t, here in enumerate(present[:, k].tolist()):
             if here:
                 rows[t][name] = column[t]
     return rows

@@ -34,6 +34,21 @@ class LoggedSteps:
         self._runs.append([segment, step, 0, step])
         del self._runs[:-MAX_RUNS]
 
+    def extend(self, segment: int, steps: NDArray[np.int64]) -> None:
+        """Takes the next logged steps int64 [N], ascending and above the last one of their segment."""
+        at, count = 0, len(steps)
+        while at < count:
+            self.add(segment, int(steps[at]))
+            at += 1
+            run = self._runs[-1]
+            if at >= count or run[2] == 0:
+                continue
+            other = np.flatnonzero(np.diff(steps[at - 1 :]) != run[2])  # the stretch ends before these
+            end = at + int(other[0]) if len(other) else count
+            if end > at:
+                run[3] = int(steps[end - 1])
+                at = end
+
     def before(self, segment: int, step: int) -> int | None:
         """Last logged step of this segment below ``step``."""
         return self._last_below([run for run in self._runs if run[0] == segment], step)
@@ -84,14 +99,18 @@ class Coverage:
         self.stats: dict[str, int] = {}
         self.tensors: dict[str, Bool] = {}
 
-    def note_scalars(self, names: Mapping[str, float]) -> None:
-        """Takes one step's scalars."""
-        self.rows += 1
-        for name in names:
-            if name in self.scalars:
-                self.scalars[name] += 1
-            elif len(self.scalars) < MAX_SCALARS:
-                self.scalars[name] = 1
+    def note_scalars(self, names: Sequence[str], present: Bool) -> None:
+        """Takes the scalars of steps: K names, bool [N, K]. New ones are counted in order of the steps."""
+        self.rows += len(present)
+        counts = present.sum(axis=0).tolist()
+        fresh = [k for k, n in enumerate(counts) if n and names[k] not in self.scalars]
+        if fresh:
+            first = present.argmax(axis=0)
+            for k in sorted(fresh, key=lambda k: (int(first[k]), k))[: MAX_SCALARS - len(self.scalars)]:
+                self.scalars[names[k]] = 0
+        for k, n in enumerate(counts):
+            if n and names[k] in self.scalars:
+                self.scalars[names[k]] += n
 
     def note_stats(self, present: Mapping[str, Bool]) -> None:
         """Takes a batch's statistics: by name whether the tensor carries it, bool [D, S]."""

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
+
+import numpy as np
 
 from floatscope.protocol.batch import Batch
 from floatscope_diagnostics.columns import Columns
 from floatscope_diagnostics.detectors.level import Level
 from floatscope_diagnostics.detectors.level_steps import LevelSteps
 from floatscope_diagnostics.detectors.nonfinite import detect_nonfinite
+from floatscope_diagnostics.detectors.passed_rows import pass_over
 from floatscope_diagnostics.detectors.phases import Phases
 from floatscope_diagnostics.detectors.ranks import RankBoard
 from floatscope_diagnostics.detectors.row import JudgedRow, ScalarRow, StatRow
@@ -21,14 +25,16 @@ from floatscope_diagnostics.detectors.tensor_changes import TensorChanges
 from floatscope_diagnostics.detectors.trends import Trends
 from floatscope_diagnostics.detectors.weight_gradients import WeightGradients
 from floatscope_diagnostics.episodes import EpisodeLog, Symptom
-from floatscope_diagnostics.frame import Frame, frame_of, scalar_rows
+from floatscope_diagnostics.frame import Frame, frame_of, rows_at
 from floatscope_diagnostics.logged import Coverage, LoggedSteps
+from floatscope_diagnostics.quiet_rows import QuietRows
 
 MAX_FRAME_VALUES = 1 << 20  # rows times tensors laid out at a time: 75 MB of signals
 
 
 class RankStream:
-    """Detectors of one rank. logged, measured: its steps, and those with tensor statistics.
+    """Detectors of one rank. logged, measured: its steps, and those with tensor statistics. steps: rows so
+    far.  judged: those of them whose scalars were judged one by one.
 
     Rows must come in the rank's order; a step at or before the last one opens a segment.
     """
@@ -41,6 +47,7 @@ class RankStream:
         self.first_step: int | None = None
         self.last_step: int | None = None
         self.steps = 0
+        self.judged = 0
         self.stat_rows = 0
         self.seams: list[int] = []
         self.holes: list[list[int]] = []
@@ -49,6 +56,7 @@ class RankStream:
         self.logged = LoggedSteps()
         self.measured = LoggedSteps()
         self.gap = Level(0.5)
+        self.quiet = QuietRows()
         self.tensor_log = EpisodeLog()
         self.scalar_log = EpisodeLog()
         self.scales = ScaleState()
@@ -77,28 +85,86 @@ class RankStream:
         if asked is not None and asked > self.segment:
             self._seam(asked)
         frame = frame_of(batch, self.columns)
-        stat_at = {int(r): d for d, r in enumerate(batch.stat_row)}
         if frame is not None:
             self.coverage.note_stats(frame.present)
-        steps = batch.step.tolist()
-        for t, scalars in enumerate(scalar_rows(batch)):
-            step = steps[t]
-            if self.last_step is not None and step <= self.last_step:
+        known = self.last_step
+        back = np.flatnonzero(np.diff(batch.step, prepend=batch.step[0] - 1 if known is None else known) <= 0)
+        edges = [0, *(k for k in back.tolist() if k), len(batch)]
+        for start, stop in pairwise(edges):
+            if self.last_step is not None and batch.step[start] <= self.last_step:
                 self._judge_rows()
                 self._seam(self.segment + 1)
-            elif self.last_step is not None:
-                self.gap.update(float(step - self.last_step))
-            self._scalars(step, scalars)
-            d = stat_at.get(t)
-            if d is not None and frame is not None:
-                self._tensors(step, scalars, frame, d)
-            if self.columns.run.ranks != 1:
-                self.board.add(self.rank, step, self.segment, frame, d, scalars, self.columns)
-            if self.first_step is None or step < self.first_step:
-                self.first_step = step
-            self.last_step = step
-            self.steps += 1
+            self._ascending(batch, start, stop, frame)
         self._judge_rows()
+
+    def _ascending(self, batch: Batch, start: int, stop: int, frame: Frame | None) -> None:
+        """Judges rows of one segment, each by itself or, far into a run without tensors, those chosen."""
+        step = batch.step[start:stop]
+        self.logged.extend(self.segment, step)
+        self.coverage.note_scalars(batch.scalar_names, batch.scalars_present[start:stop])
+        self._note_last(batch, start, stop)
+        thin = stop  # up to here rows may be passed over
+        if self.stat_rows or self.columns.run.ranks not in (None, 1) or self.board.knows_others(self.rank):
+            thin = start
+        elif frame is not None:
+            at = int(np.searchsorted(batch.stat_row, start))
+            thin = min(stop, int(batch.stat_row[at])) if at < len(batch.stat_row) else stop
+        plain = min(thin, start + self.quiet.unseen())
+        self._each(batch, start, plain, frame)
+        if plain < thin:
+            self._chosen(batch.rows(plain, thin))
+        self._each(batch, thin, stop, frame)
+        self.steps += stop - start
+
+    def _each(self, batch: Batch, start: int, stop: int, frame: Frame | None) -> None:
+        """Judges every one of the rows."""
+        if start >= stop:
+            return
+        stat_at = {int(r): d for d, r in enumerate(batch.stat_row)}
+        index = np.arange(start, stop)
+        for t, step, scalars in zip(
+            range(start, stop), batch.step[start:stop].tolist(), rows_at(batch, index), strict=True
+        ):
+            gap = None if self.last_step is None else step - self.last_step
+            self._row(step, scalars, gap, frame, stat_at.get(t))
+        self.quiet.total += stop - start
+
+    def _chosen(self, batch: Batch) -> None:
+        """Judges those of the rows, and of the last ones before them, that need it."""
+        for row in self.quiet.choose(batch, self.columns.run.vocab_size):
+            gap = row.gap
+            if gap is None and self.last_step is not None:
+                gap = row.step - self.last_step
+            if row.passed is not None and gap is not None:
+                pass_over(self.run_changes, self.run_trends, row.passed)
+                self.board.pass_to(self.rank, row.step - gap)
+            self._row(row.step, row.scalars, gap, None, None)
+        self.last_step = int(batch.step[-1])
+        self.board.pass_to(self.rank, self.last_step)
+
+    def _row(
+        self, step: int, scalars: dict[str, float], gap: int | None, frame: Frame | None, d: int | None
+    ) -> None:
+        """Judges one row. gap: steps since the row before it.  d: its place in the frame, if it has one."""
+        if gap is not None:
+            self.gap.update(float(gap))
+        self._scalars(step, scalars)
+        if d is not None and frame is not None:
+            self._tensors(step, scalars, frame, d)
+        if self.columns.run.ranks != 1:
+            self.board.add(self.rank, step, self.segment, frame, d, scalars, self.columns)
+        if self.first_step is None or step < self.first_step:
+            self.first_step = step
+        self.last_step = step
+
+    def _note_last(self, batch: Batch, start: int, stop: int) -> None:
+        """The newest value of each scalar that is counted."""
+        present = batch.scalars_present[start:stop]
+        for k, name in enumerate(batch.scalar_names):
+            if name not in self.coverage.scalars or not present[:, k].any():
+                continue
+            row = stop - 1 - int(present[::-1, k].argmax())
+            self.last_scalars[name] = float(batch.scalars[row, k])
 
     def recipe_changed(self) -> None:
         """Another recipe from here on: what the scales should be must be learned anew."""
@@ -109,7 +175,7 @@ class RankStream:
     def symptoms(self) -> list[Symptom]:
         return [
             *self.tensor_log.symptoms(self.columns, rank=self.rank, row=self.stat_rows),
-            *self.scalar_log.symptoms(self.columns, rank=self.rank, row=self.steps),
+            *self.scalar_log.symptoms(self.columns, rank=self.rank, row=self.judged),
         ]
 
     def stride(self) -> int:
@@ -121,6 +187,7 @@ class RankStream:
         self.seams.append(self.last_step if self.last_step is not None else 0)
         self.seams = self.seams[-64:]
         self.last_step = None
+        self.quiet.seam()
         self.tensor_log.seam()
         self.scalar_log.seam()
         self.scales.seam()
@@ -133,13 +200,9 @@ class RankStream:
         self.level_steps.seam()
 
     def _scalars(self, step: int, scalars: dict[str, float]) -> None:
-        self.coverage.note_scalars(scalars)
-        self.logged.add(self.segment, step)
-        known = self.coverage.scalars
-        self.last_scalars.update({name: value for name, value in scalars.items() if name in known})
         row = ScalarRow(
             step=step,
-            index=self.steps,
+            index=self.judged,
             segment=self.segment,
             scalars=scalars,
             log=self.scalar_log,
@@ -148,7 +211,8 @@ class RankStream:
         detect_run_invariants(row)
         self.run_changes.step(row)
         self.run_trends.step(row)
-        self.scalar_log.close(row=self.steps)
+        self.scalar_log.close(row=self.judged)
+        self.judged += 1
 
     def _tensors(self, step: int, scalars: Mapping[str, float], frame: Frame, d: int) -> None:
         row = StatRow(
@@ -191,6 +255,7 @@ class RankStream:
             "first_step": self.first_step,
             "last_step": self.last_step,
             "steps": self.steps,
+            "judged": self.judged,
             "stat_rows": self.stat_rows,
             "seams": self.seams,
             "holes": self.holes,
@@ -199,6 +264,7 @@ class RankStream:
             "logged": self.logged.state(),
             "measured": self.measured.state(),
             "gap": self.gap.state(),
+            "quiet": self.quiet.state(),
             "tensor_log": self.tensor_log.state(),
             "scalar_log": self.scalar_log.state(),
             "scales": self.scales.state(),
@@ -219,6 +285,7 @@ class RankStream:
             "first_step",
             "last_step",
             "steps",
+            "judged",
             "stat_rows",
             "seams",
             "holes",
@@ -229,6 +296,7 @@ class RankStream:
         out.logged = LoggedSteps.load(state["logged"])
         out.measured = LoggedSteps.load(state["measured"])
         out.gap.load(state["gap"])
+        out.quiet = QuietRows.load(state["quiet"])
         out.tensor_log = EpisodeLog.load(state["tensor_log"])
         out.scalar_log = EpisodeLog.load(state["scalar_log"])
         out.scales = ScaleState.load(state["scales"])

@@ -81,7 +81,7 @@ def test_a_segment_knows_the_steps_before_it() -> None:
 def test_coverage_survives_saving_and_counts_rows() -> None:
     coverage = Coverage()
     for k in range(20):
-        coverage.note_scalars({"loss": 1.0, **({"lr": 1.0} if k % 5 == 0 else {})})
+        coverage.note_scalars(("lr", "loss"), np.array([[k % 5 == 0, True]]))
     coverage.note_stats({"amax": np.array([[True, False], [False, False]])})
     coverage.note_stats({"amax": np.array([[False, False, True]])})
     again = Coverage.load(coverage.state())

@@ -28,6 +28,7 @@ PRUNE_EVERY = 1024  # own steps
 LR_DIGITS = 0.01  # relative; loggers print three digits
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
+Bool = NDArray[np.bool_]
 Row = tuple[float, float, float]  # loss, data_id, learning rate; NaN where not logged
 
 
@@ -85,6 +86,24 @@ class PairedLoss:
             _keep(self.own, step, (loss, data_id, lr))
             if self.base:
                 self._meet()
+
+    def add_own_rows(self, step: Int64, rows: Mapping[str, tuple[Float64, Bool]], *, declared: bool) -> None:
+        """Takes own steps int64 [T]. rows: by scalar, values float64 [T] and presence bool [T]."""
+        loss, here = rows["loss"]
+        ref, has_ref = rows["ref_loss"]
+        ident, lr = (np.where(rows[n][1], rows[n][0], np.nan) for n in ("data_id", "lr"))
+        index = np.flatnonzero(here)
+        alone = not declared and self.base_last is None and self.last is None and not has_ref.any()
+        if alone and len(index) >= MAX_WAITING_UNASKED and _above(self.own, step):
+            index = index[-MAX_WAITING_UNASKED:]  # they push out all before them
+            table = zip(loss[index].tolist(), ident[index].tolist(), lr[index].tolist(), strict=True)
+            self.own = dict(zip(step[index].tolist(), table, strict=True))
+            return
+        for t in index.tolist():
+            partner = float(ref[t]) if has_ref[t] else None
+            self.add_own(
+                int(step[t]), float(loss[t]), float(ident[t]), partner, declared=declared, lr=float(lr[t])
+            )
 
     def _meet(self) -> None:
         """Pairs the own steps that the baseline has passed, and forgets what nothing waits for any more."""
@@ -149,6 +168,12 @@ class PairedLoss:
 
 
 _PLAIN = ("base_last", "pairs", "mismatched", "last")
+
+
+def _above(waiting: dict[int, Row], step: Int64) -> bool:
+    """Whether the steps ascend and lie above all that wait."""
+    last = next(reversed(waiting), None)
+    return bool((np.diff(step) > 0).all()) and (last is None or last < step[0])
 
 
 def _keep(waiting: dict[int, Row], step: int, row: Row) -> None:

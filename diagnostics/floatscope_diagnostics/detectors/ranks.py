@@ -114,6 +114,9 @@ class RankBoard:
         columns: Columns,
     ) -> None:
         """Takes one row of one rank and judges every step that is complete."""
+        if self._alone(rank, columns):
+            self.judged = self._place(rank, step, resumed=scalars.get("resumed", 0.0) == 1.0)
+            return
         size = len(columns)
         values = np.full((len(_KEPT), size), np.nan, np.float32)
         if frame is not None and d is not None:
@@ -126,6 +129,21 @@ class RankBoard:
         if self.judged is None or place > self.judged:
             self._merge(rank, place, segment, values, scalars)
         self._judge(columns)
+
+    def pass_to(self, rank: int, step: int) -> None:
+        """The rank, alone so far, has gone on to ``step``; nothing is compared on the way."""
+        if rank in self.newest and not self.waiting:
+            place = (self.newest[rank][0], step)
+            self.newest[rank], self.judged = place, place
+
+    def knows_others(self, rank: int) -> bool:
+        """Whether a rank besides this one has sent rows."""
+        return any(r != rank for r in self.newest)
+
+    def _alone(self, rank: int, columns: Columns) -> bool:
+        """Whether nobody is waited for: no other rank has shown up within WAIT_STEPS steps."""
+        expected = columns.run.ranks is not None and columns.run.ranks > 1
+        return self.seen_far and not self.waiting and not expected and not self.knows_others(rank)
 
     def _place(self, rank: int, step: int, *, resumed: bool) -> Place:
         """Epoch and step of a rank's next row.
