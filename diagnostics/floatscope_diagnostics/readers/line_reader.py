@@ -88,6 +88,7 @@ class Reading:
         for piece in self._parser.end():
             self._records.add(self._last, piece)
         self._release()
+        self._tally.mapping.update(getattr(self._parser, "mapping", {}))
 
     def _release(self) -> None:
         """Events on lines that were held back come after the pieces of these lines."""

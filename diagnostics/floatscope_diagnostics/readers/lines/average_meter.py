@@ -22,10 +22,10 @@ _TRAIN = re.compile(
     r"\b(?:Epoch: ?\[(?P<a>\d{1,9})\]|Train: (?P<b>\d{1,9})|Train: ?\[(?P<c>\d{1,9})/\d{1,9}\])"
     r"\s{0,4}\[\s{0,9}(?P<batch>\d{1,12})/(?P<batches>\d{1,12})(?:\s\(\s{0,4}\d{1,3}%\))?\]"
 )
-_TEST = re.compile(r"\b(?:Test|Val|Valid):?(?: \(EMA\))?: ?\[\s{0,9}\d{1,12}/\s{0,9}\d{1,12}\]")
+_TEST = re.compile(r"\b(?:Test|Val|Valid):?(?: \(EMA\))?:\s{0,4}\[\s{0,9}\d{1,12}/\s{0,9}\d{1,12}\]")
 _VALUE = re.compile(
-    rf"(?:^|[\s,;])([A-Za-z][\w@/]{{0,60}})[: ]\s{{0,6}}({NUMBER})(?:s|\s{{0,4}}ms)?"
-    rf"(?:\s{{0,4}}\(\s{{0,6}}({NUMBER})\))?",
+    rf"(?:^|[\s,;])([A-Za-z][\w@/]{{0,60}})[: ]\s{{0,6}}({NUMBER}|\d{{1,9}}\.\d{{1,9}}(?=s\b))"
+    rf"s?(?:\s{{0,4}}\(\s{{0,6}}({NUMBER})\))?",
     re.I,
 )
 _OURS = {"learning_rate": "lr", "time": "step_time_s", "data": "data_time_s", "eta": "", "max": "", "mem": ""}

@@ -47,7 +47,7 @@ class Parser:
         epoch = _EPOCH.search(text)
         if epoch:
             self._epoch = to_int(epoch[1])
-        if _BEST.search(text):
+        if _BEST.search(text) or self._epoch is None:
             return ()
         pieces = read_values(text, self._epoch)
         return pieces or (HELD if epoch and _HEADER.match(text) else ())

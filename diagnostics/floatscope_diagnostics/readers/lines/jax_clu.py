@@ -15,7 +15,7 @@ from floatscope_diagnostics.readers.line_format import LineFormat, SingleLines
 from floatscope_diagnostics.readers.pairs import EQUALS, pairs, renamed
 from floatscope_diagnostics.readers.piece import EVAL, Piece
 
-_LINE = re.compile(r"\blogging_writer\.py:\d{1,6}\] \[(\d{1,12})\] (?:collection=(\w{1,40})[, ]{1,2})?")
+_LINE = re.compile(r"\blogging_writer\.py:\d{1,6}\] \[(\d{1,12})\] (?:collection=([\w/.-]{1,80})[, ]{1,2})?")
 _OURS = {
     "train_loss": "loss", "train/loss": "loss", "learning_rate": "lr", "train_learning_rate": "lr",
     "train/learning_rate": "lr", "gradient_norm": "grad_norm", "l2_grads": "grad_norm",
@@ -38,7 +38,7 @@ def read(text: str) -> Piece | None:
     if not values:
         return None
     collection = (at[2] or "train").lower()
-    if not collection.startswith("train"):
+    if collection != "train":
         values = {k if k.startswith("eval_") else f"eval_{k}": v for k, v in values.items()}
         return Piece(values, step=int(at[1]), kind=EVAL)
     evals = all(re.match(r"(?:eval|val|test)", k) for k in values)

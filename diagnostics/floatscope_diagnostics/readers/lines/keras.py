@@ -70,10 +70,9 @@ class Parser:
         return out or HELD
 
     def end(self) -> Iterable[Piece]:
-        if self._several:
-            return self._close()
-        bars = self._first or self._bars
-        return [p for bar in bars for p in _split(bar, _ONE_EPOCH if len(bars) > 1 else None)]
+        out = self._close()
+        bars, self._first = self._first, []
+        return out or [p for bar in bars for p in _split(bar, _ONE_EPOCH if len(bars) > 1 else None)]
 
     def _starts_anew(self, batch: int | None) -> bool:
         last = self._bars[-1].batch if self._bars else None

@@ -29,7 +29,7 @@ _DLL_VALUE = re.compile(r"\|\s([A-Za-z][\w/]{0,40})\s{1,9}([-+\w.]{1,30})(?=\s)"
 _DICT = re.compile(r"\{'global_steps?': (\d{1,12}), (.{1,2000})\}")
 _DICT_VALUE = re.compile(r"'(\w{1,80})': ([-+\w.]{1,40})")
 _OURS = {"current_lr": "lr", "lrate": "lr", "time": "step_time_s", "data": "data_time_s", "took": ""}
-_NO_LOSS = "the log holds an accuracy and no loss: whether the model learned is judged by nobody here"
+_NO_LOSS = "the log holds an accuracy and no loss: a model that does not learn is not noticed"
 
 
 def certainty(head: Head) -> float:
@@ -120,7 +120,8 @@ def _number(value: object) -> float | None:
 def _place(meta: Mapping[str, Any]) -> dict[str, Any]:
     """step or epoch of a record. BERT writes the samples seen as epoch_num: no epoch has so high a number."""
     for key in ("step", "step_num", "iteration"):
-        step = _number(meta.get(key))
+        place = meta.get(key)
+        step = _number(place[-1] if isinstance(place, list) and place else place)  # [epoch, step]
         if step is not None and step == step and abs(step) < 2**53:
             return {"step": int(step)}
     epoch = _number(meta.get("epoch_num", meta.get("epoch")))

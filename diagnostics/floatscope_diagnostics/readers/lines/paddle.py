@@ -35,7 +35,8 @@ _MINE = re.compile(
     r"\bglobal step \d{1,12}, epoch: |\bbatch: \[\d{1,12}/\d{1,12}\], learning rate: |\bips: \d|"
     r"\bTrain: Rank: \d|\bglobal_step: \d.{0,400}\binterval_runtime: "
 )
-_EVAL = re.compile(r"\[(?:EVAL|Eval)\]|\bvalid: |\beval loss: |\bValid: |\bEval\b|\bcv_loss\b")
+_EVAL = re.compile(r"\[(?:EVAL|Eval)\]|\bvalid: |\beval[ _]loss: |\bValid: |\bEval\b|\bcv_loss\b")
+_EVAL_LOSS = re.compile(r"\beval[ _]loss: ")
 _PART = re.compile(r"\[Eval\].{0,40}\[Iter: ")
 _RATE = re.compile(r"\blr\(\w{1,40}\)")
 _OURS = {
@@ -58,7 +59,7 @@ def read(text: str) -> Piece | None:
     if not _LOSS.search(text) or _PART.search(text):
         return None
     step, epoch, batch = _STEP.search(text), _EPOCH.search(text), _BATCH.search(text)
-    if not (step or epoch or batch or _MINE.search(text)):
+    if not (step or epoch or batch or _MINE.search(text) or _EVAL_LOSS.search(text)):
         return None
     found = dict.fromkeys(_PLACE)
     values = renamed(pairs(text, COLON), {**found, **_OURS})

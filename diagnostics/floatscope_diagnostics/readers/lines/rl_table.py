@@ -23,12 +23,12 @@ _CELL = re.compile(
 )
 _KNOWN = re.compile(
     r"\|\s{0,40}(?:ep_?rew_?mean|ep_?len_?mean|explained_variance|total_?timesteps|nupdates|"
-    r"policy_entropy|value_loss|EpRewMean|TimestepsSoFar|AverageEpRet|TotalEnvInteracts|"
-    r"n_updates|approx_?kl|rollout/\S{0,40})\s{0,80}\|"
+    r"policy_entropy|value_loss|EpRewMean|TimestepsSoFar|AverageEpRet|"
+    r"TotalEnvInteracts|n_updates|approx_?kl|rollout/\S{0,40})\s{0,80}\|"
 )
 _STEPS = (
-    "total_timesteps", "time/total_timesteps", "timestepssofar", "totalenvinteracts", "steps", "total timesteps",
-    "nupdates", "epoch",
+    "total_timesteps", "time/total_timesteps", "timestepssofar", "totalenvinteracts", "steps",
+    "total timesteps", "nupdates", "epoch",
 )  # fmt: skip
 _PLACEHOLDER = re.compile(r"(?:^|/)(?:ep_?rew|ep_?len|ep_?ret|explained_variance|success_rate)", re.I)
 _NOTE = "reinforcement learning: rewards and losses of actor and critic are not judged as a falling loss"

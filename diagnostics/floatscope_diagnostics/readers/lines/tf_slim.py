@@ -1,5 +1,5 @@
-"""TensorFlow Slim and its children: ``INFO:tensorflow:global step 12981: loss = 1.1081 (1.015 sec/step)``,
-also with a tab and blanks: ``step 12972 <tab> loss = 0.428, (1.019 sec/step)``."""
+"""Children of TensorFlow Slim (deeplab and others) with their own print: ``step 12972 <tab> loss = 0.428,
+(1.019 sec/step)``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from floatscope_diagnostics.readers.numbers import NUMBER, to_float
 from floatscope_diagnostics.readers.piece import Piece
 
 _LINE = re.compile(
-    rf"\b(?:global )?step (\d{{1,12}})[ \t:]{{1,8}}loss = ({NUMBER}),?\s{{0,4}}\(([\d.]{{1,20}}) sec/step\)",
+    rf"\bstep (\d{{1,12}})[ \t]{{1,8}}loss = ({NUMBER}),\s{{0,4}}\(([\d.]{{1,20}}) sec/step\)",
     re.I,
 )
 

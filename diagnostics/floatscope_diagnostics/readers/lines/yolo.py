@@ -10,7 +10,6 @@ sum of the printed losses.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable
 
@@ -54,9 +53,8 @@ class Parser:
             return out or HELD
         classes = _CLASSES.match(text)
         if classes:
-            self._scores = [
-                n for n in classes[1].replace("(B)", "").split() if n not in ("Labels", "Instances")
-            ]
+            words = classes[1].replace("(B)", "").replace("Box(", "").split()
+            self._scores = [n.strip("()") for n in words if n not in ("Labels", "Instances")]
             return HELD
         total = _ALL.match(text)
         return (*self.end(), *self._valid(total[1].split())) if total and self._scores else ()
@@ -70,10 +68,7 @@ class Parser:
         values = {n: v for n, v in row.items() if v is not None and n.lower() not in _NO_LOSS}
         if not values:
             return None
-        total = (
-            math.fsum(values.values()) if all(map(math.isfinite, values.values())) else sum(values.values())
-        )
-        return Piece({"loss": total, **values}, epoch=self._epoch, note=_NOTE)
+        return Piece({"loss": sum(values.values()), **values}, epoch=self._epoch, note=_NOTE)
 
     def _valid(self, words: list[str]) -> tuple[Piece, ...]:
         row = {n: to_float(w) for n, w in zip(self._scores, words[-len(self._scores) :], strict=False)}

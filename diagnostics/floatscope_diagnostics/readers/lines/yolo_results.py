@@ -32,12 +32,20 @@ _NOTE = (
 
 
 def certainty(head: Head) -> float:
-    """Sure if every line is a row, and the epochs count up."""
-    rows = [_row(x) for x in head.lines[:-1] or head.lines]
-    epochs = [r[0] for r in rows if r is not None]
-    if len(epochs) < len(rows) or not epochs or any(b < a for a, b in itertools.pairwise(epochs)):
-        return 0.0
-    return 0.92
+    """Sure of rows whose epochs count up, without names above them."""
+    epochs: list[int] = []
+    before = ""
+    for line in head.lines:
+        row = _row(line)
+        if row is None:
+            if not epochs:
+                before = line
+            continue
+        if not epochs and len(re.split(r"[,\s]+", before.strip())) >= len(_NEW):
+            return 0.0
+        epochs.append(row[0])
+    rising = all(a < b for a, b in itertools.pairwise(epochs))
+    return 0.95 if epochs and rising else 0.0
 
 
 def _row(text: str) -> tuple[int, dict[str, float]] | None:
