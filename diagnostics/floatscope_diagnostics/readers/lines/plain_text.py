@@ -1,51 +1,203 @@
 """Text that prints a step, iteration or epoch and a loss in words: ``step 10: loss 2.31, lr 3e-4``.
 
-The last resort among the line formats: it takes names and numbers as they stand.
+The last resort among the line formats: it takes names and numbers as they stand. A line is one of a training
+run if it names a loss, or a step and something told with a colon or an equals sign. What a line does not say
+of its place it has from the header before it (``Epoch 3/10``).
 """
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterable
 
 from floatscope_diagnostics.readers.head import Head
-from floatscope_diagnostics.readers.line_format import LineFormat, SingleLines
-from floatscope_diagnostics.readers.names import guess
-from floatscope_diagnostics.readers.numbers import NUMBER, to_float, to_int
-from floatscope_diagnostics.readers.piece import Piece
+from floatscope_diagnostics.readers.line_format import HELD, LineFormat
+from floatscope_diagnostics.readers.names import guess, normal
+from floatscope_diagnostics.readers.numbers import to_float, to_int
+from floatscope_diagnostics.readers.piece import EVAL, TRAIN, Piece
+from floatscope_diagnostics.readers.rank_prefix import split_rank
+from floatscope_diagnostics.readers.template import MAX_LEARNT, MOST, Slot, Template
+from floatscope_diagnostics.readers.words import (
+    Pair,
+    axis_of,
+    axis_word,
+    is_eval,
+    is_loss,
+    pairs,
+    prefix_end,
+    section,
+    short_name,
+)
 
-_STEP = re.compile(rf"\b(step|steps|iter|iters|iteration|it|global_step|update)\b\W{{0,3}}({NUMBER})", re.I)
-_EPOCH = re.compile(rf"\bepoch\b\W{{0,3}}({NUMBER})", re.I)
-_PAIR = re.compile(rf"([A-Za-z][A-Za-z_/ .]*?)\s*[:=]?\s+[:=]?\s*({NUMBER})|([A-Za-z][\w/.]*)[:=]({NUMBER})")
-_LOSS = re.compile(rf"loss\W{{0,4}}{NUMBER}", re.I)
+MAX_CHARS = 4_096  # of a line; a record of a log is shorter
+LOOKED_AT = 400  # lines for the certainty
+POSITIONS = ("step", "epoch", "batch", "batches")
+TIMES = frozenset(
+    ("time", "dt", "step_time", "iter_time", "batch_time", "time_per_step", "time_per_iteration",
+     "elapsed_time_per_iteration", "iteration_time", "sec_per_step")
+)  # fmt: skip
+_REWARDS = frozenset(("reward", "return", "actor", "critic", "rewmean", "episode"))
+_RL = "rewards are logged: the loss is kept as policy_loss and not judged as one that should fall"
+_GAN = "two losses that play against each other: not judged as a falling loss"
 
 
 def certainty(head: Head) -> float:
     """Low, whatever it sees: any other format that knows the text is better."""
-    return 0.1 if head.hits(_LOSS) else 0.0
+    parser = PlainText()
+    best = 0.0
+    some = 0
+    for text in _sample(head.lines):
+        found = parser.line(0, text)
+        for piece in found:
+            placed = piece.step is not None or piece.epoch is not None or piece.batch is not None
+            if any(is_loss(name) for name in piece.values):
+                some += 1
+                best = max(best, 0.2 if placed else 0.1)
+            elif placed and piece.values:
+                best = max(best, 0.06)
+    return 0.3 if some >= 3 and best >= 0.2 else best
 
 
-def read(text: str) -> Piece | None:
-    """The numbers of a line that has a loss."""
-    if not _LOSS.search(text):
+def _sample(lines: tuple[str, ...]) -> Iterable[str]:
+    step = max(1, len(lines) // LOOKED_AT)
+    return lines[::step]
+
+
+class PlainText:
+    """mapping: names of the log and what they are here, where they differ."""
+
+    def __init__(self) -> None:
+        self.mapping: dict[str, str] = {}
+        self._taken: dict[str, str] = {}  # our name -> the name that has it, as ``normal`` writes it
+        self._templates: list[Template] = []
+        self._learnt = 0
+        self._place: dict[str, str] = {}
+
+    def line(self, number: int, text: str) -> Iterable[Piece]:
+        rank, text = split_rank(text[:MAX_CHARS])
+        text = text.rstrip()
+        for k, template in enumerate(self._templates):
+            numbers = template.read(text)
+            if numbers is not None:
+                if k:
+                    self._templates.insert(0, self._templates.pop(k))
+                return self._piece(template.slots, numbers, rank)
+        slots = self._slots(text)
+        if slots is None:
+            return ()
+        if self._learnt < MAX_LEARNT:
+            self._learnt += 1
+            template = Template(text, slots)
+            if template.read(text) is not None:
+                self._templates = [template, *self._templates][:MOST]
+        return self._piece(slots, tuple(text[s.start : s.end] for s in slots), rank)
+
+    def end(self) -> Iterable[Piece]:
+        return ()
+
+    def _piece(self, slots: Iterable[Slot], numbers: tuple[str, ...], rank: int | None) -> Iterable[Piece]:
+        place: dict[str, str] = {}
+        values: dict[str, float] = {}
+        for slot, number in zip(slots, numbers, strict=True):
+            if slot.name in POSITIONS:
+                place[slot.name] = number
+            elif (value := to_float(number)) is not None:
+                values[slot.name] = value * slot.factor if slot.factor != 1 else value
+        if place:
+            if "epoch" not in place and "epoch" in self._place:
+                place["epoch"] = self._place["epoch"]
+            self._place = place
+        if not values:
+            return HELD
+        where = self._place
+        values, note = _judgeable(values)
+        return (
+            Piece(
+                values,
+                step=to_int(where["step"]) if "step" in where else None,
+                epoch=to_float(where["epoch"]) if "epoch" in where else None,
+                batch=to_int(where["batch"]) if "batch" in where else None,
+                batches=to_int(where["batches"]) if "batches" in where else None,
+                rank=rank,
+                kind=EVAL if all(is_eval(name) for name in values) else TRAIN,
+                note=note,
+            ),
+        )
+
+    def _slots(self, text: str) -> list[Slot] | None:
+        """The numbers of a line that is one of a training run, else None."""
+        begin = prefix_end(text)
+        found = pairs(text, begin)
+        if not found:
+            return None
+        spans = axis_of(text, begin, found)
+        others = [p for p in found if (p.start, p.end) not in spans.values() and axis_word(p) is None]
+        losses = any(is_loss(short_name(p.name)) for p in others)
+        wanted = [p for p in others if p.told or is_loss(short_name(p.name)) or _ours(short_name(p.name))]
+        if not losses and not any(p.told for p in wanted):
+            in_words = any(axis_word(p) is not None for p in found)
+            wanted = []
+            if others or not in_words:
+                return None
+        if not spans and not losses:
+            return None
+        slots = [Slot(low, high, name, 1.0) for name, (low, high) in spans.items()]
+        return sorted([*slots, *self._named(wanted, section(text[begin:]))], key=lambda s: s.start)
+
+    def _named(self, found: list[Pair], part: str | None) -> list[Slot]:
+        named: dict[str, Pair] = {}
+        for pair in found:
+            name = short_name(pair.name)
+            if part is not None and not is_eval(name):
+                name = f"{part}_{name}"
+            named.setdefault(name + ("_pct" if pair.unit == "%" else ""), pair)
+        guessed = guess(named)
+        out = []
+        for name, pair in named.items():
+            ours = "step_time_s" if _is_step_time(name, pair.unit) else guessed.get(name)
+            if ours in ("step", "rank", "time"):
+                continue
+            if ours is not None and self._taken.setdefault(ours, normal(name)) != normal(name):
+                ours = None  # another name of the log has it already
+            if ours is not None and ours != name:
+                self.mapping[name] = ours
+            out.append(Slot(pair.start, pair.end, ours or name, _factor(name, ours, pair.unit)))
+        return [slot for slot in out if slot.name not in POSITIONS]
+
+
+def _ours(name: str) -> str | None:
+    return guess([name]).get(name)
+
+
+def _is_step_time(name: str, unit: str) -> bool:
+    short = normal(name)
+    base = short.removesuffix("_ms").removesuffix("_s")
+    return base in TIMES and (base not in ("time", "dt") or unit == "ms" or short.endswith("_ms"))
+
+
+def _factor(name: str, ours: str | None, unit: str) -> float:
+    if unit == "ms" or (ours == "step_time_s" and normal(name).endswith("_ms")):
+        return 1e-3
+    if ours == "tokens" or normal(name).startswith(("tok", "samples")):
+        return {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}.get(unit, 1.0)
+    return 1.0
+
+
+def _judgeable(values: dict[str, float]) -> tuple[dict[str, float], str | None]:
+    """The values, with a loss only where one should fall, and a remark if not."""
+    words = {word for name in values for word in normal(name).split("_")}
+    if "loss" in values and not _REWARDS.isdisjoint(words):
+        return {("policy_loss" if n == "loss" else n): v for n, v in values.items()}, _RL
+    sides = {s for n in values if (s := _side(normal(n).split("_"))) is not None}
+    return values, _GAN if sides == {"d", "g"} and "loss" not in values else None
+
+
+def _side(parts: list[str]) -> str | None:
+    """``d`` or ``g`` for the loss of a discriminator or generator."""
+    if "loss" not in parts or len(parts) != 2:
         return None
-    values: dict[str, float] = {}
-    names: dict[str, float] = {}
-    for match in _PAIR.finditer(text):
-        value = to_float(match[2] or match[4])
-        name = (match[1] or match[3]).strip()
-        if value is not None and name not in names:
-            names[name] = value
-    mapping = guess(names)
-    for name, value in names.items():
-        key = mapping.get(name, name)
-        if key not in ("step", "rank", "time"):
-            values.setdefault(key, value)
-    step, epoch = _STEP.search(text), _EPOCH.search(text)
-    return Piece(
-        values,
-        step=to_int(step[2]) if step else None,
-        epoch=to_float(epoch[1]) if epoch else None,
-    )
+    word = parts[0] if parts[1] == "loss" else parts[1]
+    return {"d": "d", "g": "g", "dis": "d", "gen": "g", "disc": "d", "discriminator": "d",
+            "generator": "g", "critic": "d"}.get(word)  # fmt: skip
 
 
-FORMAT = LineFormat("plain_text", 'text with "step N ... loss X"', certainty, lambda: SingleLines(read))
+FORMAT = LineFormat("plain_text", 'text with "step N ... loss X"', certainty, PlainText)
