@@ -10,7 +10,7 @@ from floatscope_diagnostics.readers.names import guess, mapping_note
 from floatscope_diagnostics.readers.run_log import Tally
 
 _ADVERSARIES = re.compile(
-    r"discriminator|generator|critic|actor|(?<![a-z])[dg]_?loss|loss_?[dg](?![a-z])", re.I
+    r"discriminator|generator|critic|(?<![a-z])actor|(?<![a-z])[dg]_?loss|loss_?[dg](?![a-z])", re.I
 )
 _HELD_OUT = re.compile(r"(?<![a-z])(?:val|valid|validation|eval|test|dev)(?![a-z])", re.I)
 _LOSS = re.compile(r"loss(?![a-z])", re.I)
