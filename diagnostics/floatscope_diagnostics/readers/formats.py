@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache, partial
+from typing import BinaryIO
 
 from floatscope.protocol.batch import Batch
 from floatscope_diagnostics.readers import (
@@ -23,23 +23,12 @@ from floatscope_diagnostics.readers import (
     trainer_state,
     wandb_offline,
 )
+from floatscope_diagnostics.readers.choosing import Reader, choose
 from floatscope_diagnostics.readers.head import Head
 from floatscope_diagnostics.readers.line_format import LineFormat
 from floatscope_diagnostics.readers.line_reader import read_lines
 from floatscope_diagnostics.readers.opening import Opened, open_log
 from floatscope_diagnostics.readers.run_log import RunLog, Tally, UnreadableLog
-
-SURE = 0.05  # below it nobody claims the input
-
-
-@dataclass(frozen=True)
-class Reader:
-    """A format: its name, a title for people, how sure it is of an input (0 to 1), and how it is read."""
-
-    name: str
-    title: str
-    certainty: Callable[[Head], float]
-    read: Callable[[Opened], Iterator[RunLog]]
 
 
 def readers() -> tuple[Reader, ...]:
@@ -94,17 +83,28 @@ def _read(line_format: LineFormat, opened: Opened) -> Iterator[RunLog]:
 
 
 @contextmanager
-def open_runs(path: str, *, format_name: str | None = None) -> Iterator[Iterator[RunLog]]:
+def open_runs(
+    path: str,
+    *,
+    format_name: str | None = None,
+    mapping: Mapping[str, str] | None = None,
+    on_open: Callable[[BinaryIO], None] | None = None,
+) -> Iterator[Iterator[RunLog]]:
     """The runs of one input, readable inside the ``with`` block. Raises UnreadableLog, also while they are
-    read."""
-    with open_log(path) as opened:
+    read.
+
+    mapping: our names of columns or curves, beyond what is guessed.  on_open: called with the raw file.
+    """
+    with open_log(path, on_open=on_open) as opened:
+        opened.mapping = mapping or {}
         yield _noted(opened, format_name)
 
 
 def _noted(opened: Opened, format_name: str | None) -> Iterator[RunLog]:
     """The runs; what was met while the input was read is noted at the end of each, or in the refusal."""
     try:
-        for run in _reader_for(opened, format_name).read(opened):
+        reader = choose(opened, readers(), format_name=format_name)
+        for run in reader.read(opened):
             run.batches = _then_note(run.batches, run.tally, opened.notes)
             yield run
     except UnreadableLog as error:
@@ -117,18 +117,3 @@ def _then_note(
     yield from batches
     for note in notes:
         tally.note(note)
-
-
-def _reader_for(opened: Opened, format_name: str | None) -> Reader:
-    known = readers()
-    if format_name is not None:
-        return next(r for r in known if r.name == format_name)
-    head = Head(opened.peek, opened.later)
-    best = max(known, key=lambda r: r.certainty(head))
-    if best.certainty(head) >= SURE:
-        return best
-    names = ", ".join(r.name for r in known)
-    raise UnreadableLog(
-        "is not a log of a known format: no line with a step and a loss was found. Force a format "
-        f"with --format ({names})"
-    )

@@ -6,7 +6,11 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 
+from floatscope_diagnostics.readers.source_code import without_source
+
 SAMPLE_LINES = 4_000
+MAX_LINE_CHARS = 1 << 16
+WHOLE_BYTES = 1 << 16  # a part of this size does not end with the input
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -23,9 +27,17 @@ class Head:
 
     @cached_property
     def lines(self) -> tuple[str, ...]:
-        """At most SAMPLE_LINES lines of both parts, without colour codes; carriage returns end a line too."""
-        text = (self.first + b"\n" + self.later).decode("utf-8", "replace")
-        return tuple(x for x in split_lines(text) if x.strip())[:SAMPLE_LINES]
+        """Lines of both parts, without colour codes, NUL bytes, blank lines and source code at the
+        beginning; carriage returns end a line too. The first lines and the last ones, where there are more
+        than SAMPLE_LINES."""
+        first = self.first
+        if len(first) >= WHOLE_BYTES and b"\n" in first:
+            first = first[: first.rindex(b"\n")]  # the last line may be cut
+        text = (first + b"\n" + self.later).replace(b"\x00", b"").decode("utf-8", "replace")
+        numbered = ((k, x) for k, x in enumerate(split_lines(text)) if x.strip())
+        lines = [x[:MAX_LINE_CHARS] for _, x in without_source(numbered)]
+        half = SAMPLE_LINES // 2
+        return tuple(lines if len(lines) <= SAMPLE_LINES else (*lines[:half], *lines[-half:]))
 
     def share(self, pattern: re.Pattern[str]) -> float:
         """Share of the lines in which the pattern is found."""

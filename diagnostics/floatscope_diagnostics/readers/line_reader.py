@@ -30,7 +30,8 @@ def read_lines(opened: Opened, line_format: LineFormat) -> Iterator[RunLog]:
     reading.end()
     if not any(schema.names for schema in records.schemas.values()):
         raise UnreadableLog(
-            f"looks like {line_format.title} but holds no training values. " + (tally.first_skipped or "")
+            f"holds no training values in the format {line_format.name} ({line_format.title}). "
+            + (tally.first_skipped or "It has no lines.")
         )
     tally.lines = reading.lines
     yield from assemble(records, tally, line_format.name)

@@ -7,7 +7,7 @@ import io
 import os
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
@@ -30,7 +30,7 @@ class Opened:
 
     peek: its first bytes, still to be read again.  later: bytes from the middle of a plain file, from a line
     start.  plain: whether the file itself is read, not unpacked or recoded.  notes: what was met while
-    reading, complete only at the end.
+    reading, complete only at the end.  mapping: our names of columns or curves, as the user gave them.
     """
 
     stream: BinaryIO
@@ -39,6 +39,7 @@ class Opened:
     later: bytes = b""
     plain: bool = True
     notes: list[str] = field(default_factory=list)
+    mapping: Mapping[str, str] = field(default_factory=dict)
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
         """Line number from 1 and the line without its end. Raises UnreadableLog for a line beyond 64 MiB."""
@@ -84,6 +85,15 @@ class Opened:
             return self.stream.read(size) or b""
         except OSError as error:
             raise UnreadableLog(f"reading failed: {error}. Check the file or copy it again") from error
+
+    def look(self, size: int) -> bytes:
+        """The first ``size`` bytes, still to be read again; only before anything else is read."""
+        data = self.read(size)
+        if self.stream.seekable():
+            self.stream.seek(-len(data), os.SEEK_CUR)
+        else:
+            self.stream = _buffered(_Again(data, self.stream))
+        return data
 
     def _split(self, most: int) -> Iterator[bytes]:
         """What stands between line feeds; a line beyond ``most`` comes as what was read of it, and is the
@@ -135,10 +145,15 @@ class Opened:
 
 
 @contextmanager
-def open_log(path: str) -> Iterator[Opened]:
-    """Opens ``path`` (``-``: standard input). Raises UnreadableLog with a message that names what to do."""
+def open_log(path: str, *, on_open: Callable[[BinaryIO], None] | None = None) -> Iterator[Opened]:
+    """Opens ``path`` (``-``: standard input). Raises UnreadableLog with a message that names what to do.
+
+    on_open: called once with the raw file, to watch how far it has been read.
+    """
     with ExitStack() as stack:
         raw: BinaryIO = sys.stdin.buffer if path == "-" else stack.enter_context(_regular_file(path))
+        if on_open is not None:
+            on_open(raw)
         notes: list[str] = []
         head, stream = _peek(raw)
         codec = codec_of(head)

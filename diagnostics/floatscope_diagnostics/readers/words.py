@@ -133,8 +133,10 @@ def axis_word(pair: Pair) -> str | None:
 
 
 def axis_of(text: str, begin: int, found: list[Pair]) -> dict[str, tuple[int, int]]:
-    """Where the line stands: spans of its ``step``, ``epoch``, ``batch``, ``batches``, from its words, or from
-    a bare ``[3/100]``, ``[1, 2000]`` or ``100:``."""
+    """Where the line stands: spans of its ``step``, ``epoch``, ``batch``, ``batches``.
+
+    From its words, or from a bare ``[3/100]``, ``[1, 2000]`` or ``100:``.
+    """
     spans: dict[str, tuple[int, int]] = {}
     step: Pair | None = None
     for pair in found:
