@@ -18,6 +18,8 @@ from floatscope.protocol.runinfo import RunInfo
 from floatscope_diagnostics.arbiter import judge
 from floatscope_diagnostics.calibration import Calibration, fitted
 from floatscope_diagnostics.columns import Columns
+from floatscope_diagnostics.curve_shapes.book import CurveBook
+from floatscope_diagnostics.curve_shapes.shapes import shapes
 from floatscope_diagnostics.detectors.pairs import PairedLoss
 from floatscope_diagnostics.detectors.ranks import RankBoard
 from floatscope_diagnostics.episodes import Symptom
@@ -32,7 +34,7 @@ from floatscope_diagnostics.stream import RankStream
 from floatscope_diagnostics.summary import summarize
 from floatscope_diagnostics.verdict import Judged, Source, Verdict, status_of
 
-STATE_VERSION = 3
+STATE_VERSION = 4
 # No scalar of a training run lies beyond these; between them ratios and squares are exact enough and finite.
 LARGEST, SMALLEST = 1e30, 1e-37
 
@@ -61,6 +63,7 @@ class Engine:
         self._streams: dict[int, RankStream] = {}
         self._board = RankBoard()
         self._pairs = PairedLoss()
+        self._book = CurveBook()
         self._table_version = -1  # what follows is derived from the columns of this version
         self._formats: dict[str, str] = {}
         self._forward_order: tuple[str, ...] = ()
@@ -71,6 +74,7 @@ class Engine:
 
         Batches of a rank come in the rank's order; ranks may interleave.
         """
+        self._book.feed(batch, rank=rank, segment=segment)
         batch = replace(batch, scalars=_tamed(batch.scalars))
         stream = self._streams.get(rank)
         if stream is None:
@@ -114,7 +118,7 @@ class Engine:
         for rule in self.rules:
             for finding in rule.check(symptoms, window, facts):
                 signal = finding.evidence[0].signal if finding.evidence else finding.symptom
-                key = (finding.detected, finding.onset, signal)
+                key = finding.key if finding.key[2] else (finding.detected, finding.onset, signal)
                 found.append(replace(finding, rule=rule.code, key=key))
         judgement = judge(found, stride=symptoms.stride, calibration=self.calibration)
         explained: dict[int, list[Finding]] = {}
@@ -158,6 +162,8 @@ class Engine:
             found.extend(self._streams[rank].symptoms())
         found.extend(self._board.symptoms(self.columns))
         found.extend(self._pairs.symptoms(self.columns))
+        if not len(self.columns):
+            found.extend(shapes(self._book, vocab_size=self.run.vocab_size))
         lowest = min(self._streams, default=None)
         stride = 1 if lowest is None else self._streams[lowest].stride()
         return Symptoms(tuple(sorted(found, key=lambda s: (s.segment, s.onset, s.rank, s.signal))), stride)
@@ -204,6 +210,7 @@ class Engine:
                 "run_key": self.run_key,
                 "columns": self.columns.names,
                 "pairs": self._pairs.state(),
+                "book": self._book.state(),
                 "board": self._board.state(),
                 "streams": [self._streams[r].state() for r in sorted(self._streams)],
             }
@@ -231,6 +238,7 @@ class Engine:
         engine.columns.add(tree["columns"])
         engine._board = RankBoard.load(tree["board"])
         engine._pairs = PairedLoss.load(tree["pairs"])
+        engine._book = CurveBook.load(tree["book"])
         for saved in tree["streams"]:
             stream = RankStream.load(saved, engine.columns, engine._board)
             engine._streams[stream.rank] = stream
@@ -238,22 +246,8 @@ class Engine:
 
     def _pair(self, batch: Batch) -> None:
         """Losses of the lowest rank meet those of the baseline."""
-        loss, has_loss = batch.scalar("loss")
-        ref, has_ref = batch.scalar("ref_loss")
-        ident, has_ident = batch.scalar("data_id")
-        lr, has_lr = batch.scalar("lr")
-        for t, step in enumerate(batch.step.tolist()):
-            if has_loss[t]:
-                data_id = float(ident[t]) if has_ident[t] else np.nan
-                partner = float(ref[t]) if has_ref[t] else None
-                self._pairs.add_own(
-                    step,
-                    float(loss[t]),
-                    data_id,
-                    partner,
-                    declared=self.run.baseline is not None,
-                    lr=float(lr[t]) if has_lr[t] else np.nan,
-                )
+        rows = {name: batch.scalar(name) for name in ("loss", "ref_loss", "data_id", "lr")}
+        self._pairs.add_own_rows(batch.step, rows, declared=self.run.baseline is not None)
 
     def _last_scalars(self) -> Mapping[str, float]:
         lowest = min(self._streams, default=None)

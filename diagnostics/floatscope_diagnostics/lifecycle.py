@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from floatscope_diagnostics.curve_shapes.life import PREFIX
 from floatscope_diagnostics.episodes import SETTLING_ROWS
 from floatscope_diagnostics.rule import SEVERITIES, Finding, Rule, RunFacts, Symptoms, Window
 from floatscope_diagnostics.verdict import finding_id
@@ -31,6 +32,8 @@ def incident_id(run_key: str, finding: Finding, symptoms: Symptoms, *, also: str
         if s.segment == finding.segment and s.onset == onset and s.detected is not None
     )
     _, signal = min(begun, default=(0, ""))
+    if finding.key[2].startswith(PREFIX):
+        signal = finding.key[2]
     return finding_id(run_key, finding.segment, onset, signal + also)
 
 

@@ -201,6 +201,11 @@ class RunFacts:
     stats_every: int = 1
 
     @property
+    def curves_only(self) -> bool:
+        """Whether no tensor statistics are logged: then the curves of the scalars are judged as a whole."""
+        return self.tensors == 0
+
+    @property
     def recipe_name(self) -> str:
         return str(self.recipe.get("name") or "")
 

@@ -7,7 +7,10 @@ Why it matters
     another fault.
 How it decides
     The loss jumps far above its level for one to a few steps and returns, while no precision signal, no
-    update and no learning rate moved before it. A spike that sound data can make is a note, no alarm.
+    update and no learning rate moved before it. A spike that sound data can make is a note, no alarm. Without
+    tensor statistics the whole curve is judged: a rise of a fifth and 8 of the noise's deviations above the
+    best level that came back; one of 1.3 times and three points or more is an alarm, a shorter one, one in
+    the warm-up or one that followed the learning rate a note.
 What excludes it
     A rate, update, parameter norm, scale or clipped tensor that moved first; missing labels; a loss that
     stays up (data shift).
@@ -24,7 +27,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from floatscope_diagnostics.curve_shapes.telling import is_notable, of_curve, times
+from floatscope_diagnostics.placing import observed
 from floatscope_diagnostics.rule import (
+    Alternative,
     Evidence,
     Finding,
     Need,
@@ -37,6 +43,7 @@ from floatscope_diagnostics.rule import (
 )
 
 SPIKE_ROWS = 12  # a stretch of bad batches; longer is a shift of the data
+MOST_SPIKES = 4
 SERIES_ROWS = 6  # so many in a row are no accident, however small
 BEFORE_STEPS = 4
 HARD_SIGMA = 13.0  # in the loss's own spread sound batches reach 10.8, garbled ones are at 15.5 or more
@@ -58,6 +65,9 @@ REMEDY = Remedy(
 
 def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding]:
     """One finding per spike that returned."""
+    if run.curves_only:
+        yield from _from_curves(symptoms, run)
+        return
     for s in symptoms.of("loss_jump"):
         if s.open or s.rows > SPIKE_ROWS or s.rows_after < s.rows + 1:
             continue
@@ -91,6 +101,34 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             remedy=REMEDY,
             decisive_test="Replay this batch from the checkpoint before it, in BF16: the same "
             "loss proves the data.",
+        )
+
+
+def _from_curves(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
+    """The spikes that stand out most; of a series of many the others add nothing."""
+    spikes = symptoms.of("curve_spike")
+    most = sorted(spikes, key=lambda s: (is_notable(s), s.extra["factor"]), reverse=True)[:MOST_SPIKES]
+    for s in sorted(most, key=lambda s: (s.segment, s.onset)):
+        notable = is_notable(s)
+        why = "in the warm-up" if s.extra.get("early") else ""
+        why = "with the learning rate" if s.extra.get("follows_rate") else why
+        grads = [g for g in symptoms.near("grad_norm_jump", s.onset, before=2, after=2) if notable]
+        yield of_curve(
+            s,
+            cause="bad_batch",
+            symptom="spike_recovered",
+            severity="warning" if notable else "info",
+            confidence=0.5,
+            summary=f"The {s.peak_tensor} rose {times(s)} at step {s.onset:,}{why and ' ' + why} and was "
+            f"back after step {s.last:,}.",
+            evidence=[
+                Evidence(str(s.peak_tensor), s.peak_step, s.peak, f"near {s.expected or 0:.4g}"),
+                *(observed(g) for g in grads[:1]),
+            ],
+            alternatives=(Alternative("lr_divergence", 0.4, "it came back by itself"),),
+            remedy=REMEDY,
+            decisive_test="Replay the batches of these steps from the checkpoint before: the same rise "
+            "proves the data.",
         )
 
 

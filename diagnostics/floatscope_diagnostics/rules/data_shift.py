@@ -8,6 +8,8 @@ Why it matters
 How it decides
     The cumulative sum of the loss above its level passes 12 standard deviations, no tensor, scale, update or
     learning rate moved before it, and the loss on a fixed held-out batch, where logged, did not step with it.
+    Without tensor statistics the whole curve is judged: it jumps by a fifth and 8 of the noise's deviations
+    above its best level and is still there at the end, below its start; less than 1.3 times is a note.
 What excludes it
     A precision signal, rate or update that moved first; a held-out loss on fixed data that steps as far
     (operation fault); single hard batches with steps at the old level between them.
@@ -25,6 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from floatscope_diagnostics.curve_shapes.telling import is_notable, of_curve, times
 from floatscope_diagnostics.placing import held_out_step, loss_stepped_at
 from floatscope_diagnostics.rule import (
     Alternative,
@@ -61,6 +64,9 @@ REMEDY = Remedy(
 
 def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding]:
     """One finding per lasting step of the loss."""
+    if run.curves_only:
+        yield from _from_curves(symptoms, run)
+        return
     for s in symptoms.of("loss_shift"):
         began = loss_stepped_at(s, symptoms)
         high = s.extra.get("total_high", 0.0)
@@ -89,6 +95,23 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
                     for h in held_out[:1]
                 ),
             ],
+            alternatives=_not_excluded(run),
+            remedy=REMEDY,
+            decisive_test="Train 20 steps on data from before the boundary: the loss returns at "
+            "once if the data changed.",
+        )
+
+
+def _from_curves(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
+    for s in symptoms.of("curve_step"):
+        yield of_curve(
+            s,
+            cause="data_shift",
+            symptom="spike_not_recovered",
+            severity="warning" if is_notable(s) else "info",
+            confidence=0.5,
+            summary=f"The {s.peak_tensor} jumped {times(s)} about step {s.onset:,} and has not come back.",
+            evidence=[Evidence(str(s.peak_tensor), s.peak_step, s.peak, f"near {s.expected or 0:.4g}")],
             alternatives=_not_excluded(run),
             remedy=REMEDY,
             decisive_test="Train 20 steps on data from before the boundary: the loss returns at "

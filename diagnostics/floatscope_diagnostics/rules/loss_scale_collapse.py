@@ -8,7 +8,9 @@ Why it matters
 How it decides
     Five halvings without a single growth in between, after the scale had settled, or a scale below 1. The
     search at the start of a run (2^32 or 2^16 downwards) and now and then a halving are normal and only
-    noted.
+    noted. Without tensor statistics the scale is judged as a whole: below 1 at the end, five halvings without
+    growth down to 64 or less past the start, or at its floor of 1 after 1024 and more with a fifth of the
+    steps skipped.
 What excludes it
     Halvings with growth in between; the search for the scale at the start; an activation at the format's
     limit, or a loss that stepped up first.
@@ -25,6 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from floatscope_diagnostics.curve_shapes.telling import of_curve
 from floatscope_diagnostics.episodes import Symptom
 from floatscope_diagnostics.rule import (
     Evidence,
@@ -54,6 +57,11 @@ FORWARD_FIRST = ("rms_step", "gradients_step", "near_limit")  # an operation or 
 
 def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding]:
     """A collapse is a finding; the search at the start is a note."""
+    if run.curves_only:
+        whole = list(_from_curves(symptoms))
+        yield from whole
+        if whole:
+            return
     for s in symptoms.of("loss_scale_falls"):
         first = [x for n in FORWARD_FIRST for x in symptoms.near(n, s.onset, before=4, after=1)]
         yield about(
@@ -83,6 +91,28 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             evidence=[Evidence("loss_scale", s.last, s.extra.get("scale"), "settles")],
             remedy=Remedy("Nothing to do."),
             decisive_test="The scale stops falling and grows again after some thousand steps.",
+        )
+
+
+def _from_curves(symptoms: Symptoms) -> Iterator[Finding]:
+    for s in symptoms.of("curve_scale_falls"):
+        top, skipped = s.expected or 0.0, s.extra.get("skipped_pct")
+        trains = s.extra.get("harmless", 0.0) > 0
+        yield of_curve(
+            s,
+            cause="loss_scale_collapse",
+            symptom="loss_scale_collapse",
+            severity="warning" if trains or s.value >= 1.0 else "critical",
+            confidence=0.88,
+            summary=f"The loss scale fell from {top:,.4g} to {s.value:,.4g} since step {s.onset:,} and has "
+            "not recovered" + (f"; {skipped:.0f} % of the steps were skipped." if skipped else "."),
+            evidence=[
+                Evidence("loss_scale", s.last, s.value, f"near {top:,.4g}"),
+                *([Evidence("skipped_steps, % of all", s.last, skipped, "below 1")] if skipped else []),
+            ],
+            remedy=REMEDY,
+            decisive_test="Run 50 steps in BF16 from before the first halving: if gradients stay finite it "
+            "was the range, else look for the layer that makes Inf.",
         )
 
 

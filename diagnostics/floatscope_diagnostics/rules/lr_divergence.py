@@ -9,12 +9,14 @@ Why it matters
 How it decides
     Order: learning rate or update first, loss one step later, FP8 statistics last. Without a jump of the
     rate, a loss that climbs for long while no tensor was clipped or flushed before it, surer when the
-    gradients grow with it; a loss that looked like a shift and goes on rising was a climb.
+    gradients grow with it; a loss that looked like a shift and goes on rising was a climb. Without tensor
+    statistics the whole curve is judged: the rate jumped 2.8 times above its largest value, and the loss left
+    its best level at that point for good. A rate that returns to an earlier peak (warm restarts) is no jump.
 What excludes it
     A precision signal before the turn; a loss that went up in one step (data shift, operation fault).
 Known false positives
-    Planned restarts of a cyclic schedule; a curriculum that becomes harder little by little turns the
-    loss as well.
+    With tensor statistics planned restarts of a cyclic schedule; a curriculum that becomes harder little by
+    little turns the loss as well.
 What to do
     Lower the rate or warm up longer, clip, restart before the climb.
 Source
@@ -27,6 +29,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from floatscope_diagnostics.curve_shapes.telling import of_curve, times
 from floatscope_diagnostics.episodes import Symptom
 from floatscope_diagnostics.placing import observed, stepped
 from floatscope_diagnostics.precision import fitting, runs_fp8
@@ -75,6 +78,9 @@ PLAIN = Remedy(
 
 def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding]:
     """Findings from a jump of the rate, and from a climb at full rate."""
+    if run.curves_only:
+        yield from _from_curves(symptoms)
+        return
     jumps = symptoms.of("lr_jump")
     for s in jumps:
         effects = [
@@ -120,6 +126,27 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
         yield found if lasting else replace(found, last=end, resolved=end + 1)
     if not jumps:
         yield from _climbs(symptoms, run)
+
+
+def _from_curves(symptoms: Symptoms) -> Iterator[Finding]:
+    for s in symptoms.of("curve_divergence", "curve_step", "curve_drift"):
+        if not s.extra.get("rate_jump"):
+            continue
+        yield of_curve(
+            s,
+            cause="lr_divergence",
+            symptom="divergence",
+            severity="critical",
+            confidence=0.9,
+            summary=f"The learning rate jumped about step {s.onset:,} and the {s.peak_tensor} rose "
+            f"{times(s)}.",
+            evidence=[
+                Evidence(str(s.peak_tensor), s.peak_step, s.peak, f"near {s.expected or 0:.4g}"),
+                Evidence("lr", s.onset, "jumped above its earlier peak", "its schedule"),
+            ],
+            remedy=PLAIN,
+            decisive_test="Run the same steps at the old rate: the loss goes on falling.",
+        )
 
 
 def _climbs(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:

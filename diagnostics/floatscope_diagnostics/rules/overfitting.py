@@ -6,7 +6,9 @@ Why it matters
     The model memorises: repeated data, or too many epochs. It is no numerical fault.
 How it decides
     The held-out loss has climbed above its lowest level for several evaluations in a row while the training
-    loss is below its level of that time.
+    loss is below its level of that time. Without tensor statistics the whole curve is judged: two evaluations
+    or more above the best one, by 5 % and three of the noise's deviations (2 % is a note), while the training
+    loss fell; or a held-out loss where it began, at three times a training loss that fell to a third.
 What excludes it
     A training loss that rises too; held-out noise below six of its own standard deviations.
 Known false positives
@@ -21,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from floatscope_diagnostics.curve_shapes.telling import is_notable, of_curve
 from floatscope_diagnostics.rule import (
     Evidence,
     Finding,
@@ -47,6 +50,9 @@ REMEDY = Remedy(
 
 def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding]:
     """One finding per parting of training and held-out loss."""
+    if run.curves_only:
+        yield from _from_curves(symptoms)
+        return
     for s in symptoms.of("eval_parts"):
         yield about(
             s,
@@ -62,6 +68,27 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             ],
             remedy=REMEDY,
             decisive_test="Compare the ids of the last hundred batches: repeated ones prove it.",
+        )
+
+
+def _from_curves(symptoms: Symptoms) -> Iterator[Finding]:
+    for s in symptoms.of("curve_overfit"):
+        factor, fell = s.extra.get("factor", 1.0), s.extra.get("train_fell", 1.0)
+        told = f"The held-out loss is {factor:.3g} times its best, of step {s.onset:,}, while "
+        if s.extra.get("gap"):
+            told = "The held-out loss has not come down since the first evaluation, while "
+        yield of_curve(
+            s,
+            cause="overfitting",
+            symptom="overfit",
+            severity="warning" if is_notable(s) else "info",
+            confidence=0.85,
+            onset_last=s.detected,
+            summary=f"{told}the training loss fell to {100 / fell:.3g} % of what it was.",
+            evidence=[Evidence("eval_loss", s.peak_step, s.peak, f"near {s.expected or 0:.4g} or falling")],
+            remedy=REMEDY,
+            decisive_test="Evaluate the checkpoint of the lowest held-out loss and the last one on data that "
+            "neither has seen: the older one is better.",
         )
 
 

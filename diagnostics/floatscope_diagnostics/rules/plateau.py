@@ -1,27 +1,37 @@
 """FS427 plateau.
 
 What it checks
-    Whether training has stopped moving because the learning rate is 0.
+    Whether training has stopped moving: the learning rate is 0, or the loss makes no progress.
 Why it matters
     The run burns compute and learns nothing, with perfect numerics.
 How it decides
     The learning rate drops to exactly 0 after a working phase; updates are 0 and all weights stay. A run that
-    ends its schedule and stops within a few steps is not reported.
+    ends its schedule and stops within a few steps is not reported. Without tensor statistics the whole curve
+    is judged as well: over 60 points or more from the start of the run no change of 1 % that the noise
+    allows to see. That is an alarm where the level is that of guessing (the logarithm of a usual number of
+    classes) or of a language model that knows word frequencies only (4 nats), or where the loss had fallen
+    by less than 40 % and the rate has not decayed; else a note.
 What excludes it
-    A last step at rate 0 at the end of the schedule; a rate that is small but not 0.
+    A last step at rate 0 at the end of the schedule; a loss that has come far down; a log that begins in the
+    middle of a run; noise in which a change of 1 % cannot be seen.
 Known false positives
-    A warm-up that starts at exactly 0 is not reported, since nothing had been learned before it.
+    Fine-tuning on data the model knows has nothing to learn; below 4 nats it is a note. A warm-up that starts
+    at a rate of exactly 0 is not reported.
 What to do
-    Check the schedule's length against the run's.
+    Check the schedule's length against the run's; where nothing was ever learned try to learn one batch by
+    heart first.
 Source
-    Invariant.
+    The rate of 0 is an invariant. Levels: a uniform guess costs ln(classes); unigram entropy of English text
+    in subword tokens is 6 to 8 nats.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from floatscope_diagnostics.curve_shapes.telling import is_notable, of_curve
 from floatscope_diagnostics.rule import (
+    Alternative,
     Evidence,
     Finding,
     Need,
@@ -46,8 +56,22 @@ REMEDY = Remedy(
 )
 
 
+STUCK = Remedy(
+    "Train on one single batch: if its loss does not fall either, look for labels that do not fit the "
+    "inputs, frozen parameters, a wrong loss mask or a rate that is far too small or too large.",
+    {
+        "transformer_engine": "no setting",
+        "torchao": "no setting",
+        "megatron": "--lr, --lr-warmup-iters; check the labels of --data-path",
+        "deepspeed": "check that the optimizer got the parameters that are trained",
+    },
+)
+
+
 def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding]:
-    """One finding per stretch at a rate of 0."""
+    """One finding per stretch at a rate of 0, and one for a loss that makes no progress."""
+    if run.curves_only:
+        yield from _from_curves(symptoms, run)
     for s in symptoms.of("lr_zero"):
         if s.rows < MIN_ROWS:
             continue
@@ -69,4 +93,26 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
         )
 
 
-RULE = Rule("FS427", "plateau", ("plateau",), (Need("lr"),), check)
+def _from_curves(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
+    for s in symptoms.of("curve_plateau"):
+        level, never, classes = s.value, s.extra.get("never", 0.0) > 0, int(s.extra.get("chance", 0.0))
+        what = f"The {s.peak_tensor} has stayed at {level:,.4g} since step {s.onset:,}"
+        if never:
+            what = f"The {s.peak_tensor} has not fallen at all: {level:,.4g} from step {s.onset:,} on"
+        guess = f", the logarithm of {classes:,}: the model guesses" if classes else ""
+        yield of_curve(
+            s,
+            cause="plateau",
+            symptom="plateau",
+            severity="warning" if is_notable(s) else "info",
+            confidence=0.7,
+            summary=f"{what}{guess}.",
+            evidence=[Evidence(str(s.peak_tensor), s.last, level, "falling")],
+            alternatives=(Alternative("dead_logits", 0.2, "it still scatters from step to step"),),
+            remedy=STUCK,
+            decisive_test="Train on one batch again and again: a sound model and optimizer learn it by "
+            "heart.",
+        )
+
+
+RULE = Rule("FS427", "plateau", ("plateau",), (Need("lr"), Need("loss")), check)
