@@ -48,6 +48,11 @@ COMMANDS = {
         "diagnostics",
         "say how far a run is from a baseline, since when and where",
     ),
+    "import": Command(
+        "floatscope_diagnostics.importing.cli",
+        "diagnostics",
+        "send a training log to a server as a run with all its steps",
+    ),
 }
 
 
