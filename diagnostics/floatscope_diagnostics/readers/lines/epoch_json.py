@@ -11,7 +11,7 @@ from floatscope_diagnostics.readers.line_format import LineFormat
 from floatscope_diagnostics.readers.names import guess
 from floatscope_diagnostics.readers.piece import Piece
 
-_STEPS = ("step", "global_step", "iter", "iteration", "it")
+_STEPS = ("step", "global_step", "iter", "iteration", "it", "current_steps", "global_step/max_steps")
 
 
 def certainty(head: Head) -> float:

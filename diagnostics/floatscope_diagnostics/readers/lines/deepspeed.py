@@ -1,0 +1,66 @@
+"""DeepSpeed's own lines: ``[Rank 0] step=20, skipped=6, lr=[9.6e-06], mom=[...]`` and what the pipeline
+engine prints, ``steps: 20 loss: 2.3 iter time (s): 0.4 samples/sec: 80``.
+
+A job whose script prints nothing but these has no loss, only the learning rate and the skipped steps.
+"""
+
+from __future__ import annotations
+
+import re
+
+from floatscope_diagnostics.readers.head import Head
+from floatscope_diagnostics.readers.line_format import LineFormat, SingleLines
+from floatscope_diagnostics.readers.numbers import to_float
+from floatscope_diagnostics.readers.piece import Piece
+from floatscope_diagnostics.readers.rank_prefix import Ranked
+
+_STEP = re.compile(r"\[Rank (\d{1,6})\] step=(\d{1,12}), skipped=(\d{1,12}), lr=\[([^\]]{0,2000})\]")
+_PIPELINE = re.compile(r"\bsteps: (\d{1,12}) loss: {1,4}(\S{1,40}) iter time \(s\): {1,4}([\d.]{1,20})")
+_TIMER = re.compile(
+    r"\bepoch=\d{1,9}/micro_step=\d{1,12}/global_step=(\d{1,12}), "
+    r".{0,200}\bCurrSamplesPerSec=(\S{1,40}?)(?:,|$)"
+)
+_LOADED = re.compile(
+    r"\b(?:successfully loaded checkpoint from|Loading checkpoint:? .{0,300}global_step(\d{1,12}))"
+)
+_EVALUATED = re.compile(r"\bEvaluating loss: |\beval_loss[:=] {0,2}(\S{1,40})")
+
+
+def certainty(head: Head) -> float:
+    """Less than any format of the script around it."""
+    hits = head.hits(_STEP) + head.hits(_PIPELINE)
+    return (
+        0.35
+        if hits
+        else 0.2
+        if head.hits(re.compile(r"\[(?:INFO|WARNING)\] \[(?:engine|config|launch)\.py:\d+"))
+        else 0.0
+    )
+
+
+def read(text: str) -> Piece | None:
+    """One of DeepSpeed's lines; also for the formats of scripts that run under it."""
+    step = _STEP.search(text)
+    if step is not None:
+        if step[1] != "0":
+            return None  # the same again from another rank
+        values = {"skipped_steps": float(step[3])}
+        rate = to_float(step[4].split(",")[0])
+        if rate is not None:
+            values["lr"] = rate
+        return Piece(values, step=int(step[2]))
+    pipeline = _PIPELINE.search(text)
+    if pipeline is not None:
+        values = {"step_time_s": float(pipeline[3])}
+        loss = to_float(pipeline[2])
+        if loss is not None:
+            values["loss"] = loss
+        return Piece(values, step=int(pipeline[1]))
+    timer = _TIMER.search(text)
+    if timer is not None:
+        speed = to_float(timer[2])
+        return Piece({} if speed is None else {"samples_per_s": speed}, step=int(timer[1]))
+    return None
+
+
+FORMAT = LineFormat("deepspeed", "DeepSpeed output", certainty, lambda: Ranked(SingleLines(read)))
