@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from floatscope.protocol.json_rows import RESERVED
-from floatscope_diagnostics.readers.names import guess, mapping_note
-from floatscope_diagnostics.readers.run_log import Tally
+from floatscope_diagnostics.readers.names import guess
+from floatscope_diagnostics.readers.run_log import Tally, UnreadableLog
 
 _ADVERSARIES = re.compile(
     r"discriminator|generator|critic|(?<![a-z])actor|(?<![a-z])[dg]_?loss|loss_?[dg](?![a-z])", re.I
@@ -16,17 +16,21 @@ _HELD_OUT = re.compile(r"(?<![a-z])(?:val|valid|validation|eval|test|dev)(?![a-z
 _LOSS = re.compile(r"loss(?![a-z])", re.I)
 
 
-def curve_names(names: Iterable[str], tally: Tally) -> dict[str, str]:
-    """Our name of each curve that gets another one; what was guessed is noted.
+def curve_names(names: Iterable[str], tally: Tally, given: Mapping[str, str]) -> dict[str, str]:
+    """Our name of each curve that gets another one, also put into ``tally.mapping``. given: the user's.
 
     A curve called like the place of a row (step, time, rank) is a curve all the same and gets ``curve/`` in
-    front, but detectron2's ``time`` is seconds an iteration.
+    front, but detectron2's ``time`` is seconds an iteration. Raises UnreadableLog if the user names a curve
+    that is not there.
     """
     known = sorted(names)
-    mapping = {theirs: ours for theirs, ours in guess(known).items() if ours not in RESERVED}
-    note = mapping_note(mapping)
-    if note:
-        tally.note(note)
+    missing = [n for n in given if n not in known]
+    if missing:
+        raise UnreadableLog(f"has no curve {missing[0]!r}; it has {', '.join(known[:40])}")
+    taken = set(given.values())
+    guessed = guess(known)
+    mapping = {n: our for n, our in guessed.items() if our not in RESERVED | taken and n not in given}
+    mapping |= given
     if "loss" not in mapping.values():
         mapping |= _only_loss([n for n in known if n not in mapping], tally)
     if {"time", "eta_seconds", "data_time"} <= set(known):
@@ -35,20 +39,17 @@ def curve_names(names: Iterable[str], tally: Tally) -> dict[str, str]:
     for name in known:
         if name not in mapping and (name in RESERVED or name in taken):
             mapping[name] = f"curve/{name}"
-    return {theirs: ours for theirs, ours in mapping.items() if theirs != ours}
+    mapping = {theirs: ours for theirs, ours in mapping.items() if theirs != ours}
+    tally.mapping.update(mapping)
+    return mapping
 
 
 def _only_loss(names: list[str], tally: Tally) -> dict[str, str]:
     """The one curve that is called a training loss, if it is not one of two that play against each other."""
     losses = [n for n in names if _LOSS.search(n) and not _HELD_OUT.search(n)]
     if any(_ADVERSARIES.search(n) for n in losses):
-        tally.note(
-            "losses that play against each other (a GAN, actor and critic): not judged as a falling loss"
-        )
+        tally.note("losses that play against each other (GAN, actor-critic): not judged as a falling loss")
         return {}
     if len(losses) > 1:
         tally.note("several losses and no total: kept by their names, not judged as one that should fall")
-    if len(losses) != 1:
-        return {}
-    tally.note(f"read as loss: {losses[0][:80]}")
-    return {losses[0]: "loss"}
+    return {losses[0]: "loss"} if len(losses) == 1 else {}

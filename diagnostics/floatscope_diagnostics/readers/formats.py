@@ -97,18 +97,17 @@ def open_runs(
     """
     with open_log(path, on_open=on_open) as opened:
         opened.mapping = mapping or {}
-        yield _noted(opened, format_name)
+        yield noted(lambda: choose(opened, readers(), format_name=format_name).read(opened), opened.notes)
 
 
-def _noted(opened: Opened, format_name: str | None) -> Iterator[RunLog]:
+def noted(read: Callable[[], Iterator[RunLog]], notes: list[str]) -> Iterator[RunLog]:
     """The runs; what was met while the input was read is noted at the end of each, or in the refusal."""
     try:
-        reader = choose(opened, readers(), format_name=format_name)
-        for run in reader.read(opened):
-            run.batches = _then_note(run.batches, run.tally, opened.notes)
+        for run in read():
+            run.batches = _then_note(run.batches, run.tally, notes)
             yield run
     except UnreadableLog as error:
-        raise UnreadableLog("; ".join((str(error), *opened.notes))) from error
+        raise UnreadableLog("; ".join((str(error), *notes))) from error
 
 
 def _then_note(
@@ -117,3 +116,14 @@ def _then_note(
     yield from batches
     for note in notes:
         tally.note(note)
+
+
+def claimed(path: str) -> bool:
+    """Whether some format claims the file by its content."""
+    try:
+        with open_log(path) as opened:
+            reader = choose(opened, readers())
+            # Any JSON object may begin a floatscope log; one that names neither step nor loss does not.
+            return reader.name != "floatscope" or b'"step"' in opened.peek or b"loss" in opened.peek
+    except UnreadableLog:
+        return False

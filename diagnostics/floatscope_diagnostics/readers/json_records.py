@@ -10,7 +10,7 @@ from floatscope_diagnostics.readers.assemble import assemble
 from floatscope_diagnostics.readers.head import Head
 from floatscope_diagnostics.readers.json_document import load
 from floatscope_diagnostics.readers.json_lines import numbers
-from floatscope_diagnostics.readers.names import guess, mapping_note
+from floatscope_diagnostics.readers.names import guess
 from floatscope_diagnostics.readers.opening import Opened
 from floatscope_diagnostics.readers.piece import EVAL, Piece
 from floatscope_diagnostics.readers.records import Records
@@ -33,7 +33,7 @@ def read(opened: Opened) -> Iterator[RunLog]:
     tally = Tally()
     records = Records()
     for number, entry in enumerate(value if isinstance(value, list) else (), start=1):
-        piece = record(_named(entry, opened.name), tally)
+        piece = record(_named(entry, opened.name), tally, opened.mapping)
         if piece is None:
             tally.skip(number, f"entry is {type(entry).__name__} without numbers, expected an object")
         else:
@@ -59,15 +59,13 @@ def _named(entry: object, path: str) -> Mapping[str, Any] | None:
     return out
 
 
-def record(entry: Mapping[str, Any] | None, tally: Tally) -> Piece | None:
-    """A record under our names; None if it holds no number beside its place."""
+def record(entry: Mapping[str, Any] | None, tally: Tally, given: Mapping[str, str]) -> Piece | None:
+    """A record under our names; None if it holds no number beside its place. given: the user's names."""
     if entry is None:
         return None
     found = numbers(entry)
-    mapping = guess(found)
-    note = mapping_note(mapping)
-    if note:
-        tally.note(note)
+    mapping = {**guess(found), **given}
+    tally.mapping.update({k: v for k, v in mapping.items() if k != v and k in found})
     values = {mapping.get(k, k): v for k, v in found.items()}
     step = _whole(values.pop("step", None))
     rank = _whole(values.pop("rank", None))

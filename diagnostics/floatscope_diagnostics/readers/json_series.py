@@ -52,7 +52,7 @@ def read(opened: Opened) -> Iterator[RunLog]:
             "is a JSON document without a curve: expected names with lists of numbers, or with numbers by "
             'step, such as {"loss": {"1": 2.5, "2": 2.4}}'
         )
-    mapping = curve_names(curves, tally)
+    mapping = curve_names(curves, tally, opened.mapping)
     if _is_golden(value):
         _leave_out_placeholders(curves, mapping, tally)
     yield RunLog(RunInfo(), FORMAT, _batches(curves, mapping, tally), tally)

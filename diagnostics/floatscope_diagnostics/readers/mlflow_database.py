@@ -10,7 +10,7 @@ import math
 import os
 import sqlite3
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from urllib.parse import quote
 
 from floatscope.protocol.batch import Batch
@@ -87,10 +87,12 @@ def _runs(connection: sqlite3.Connection, opened: Opened) -> Iterator[RunLog]:
         tally = Tally()
         words = [str(w)[:200] for w in (experiment, name or ident) if w]
         info = RunInfo(name="/".join(words), status=_STATUS.get(str(status)))
-        yield RunLog(info, FORMAT, _batches(connection, str(ident), tally), tally)
+        yield RunLog(info, FORMAT, _batches(connection, str(ident), tally, opened.mapping), tally)
 
 
-def _batches(connection: sqlite3.Connection, ident: str, tally: Tally) -> Iterator[tuple[int, Batch]]:
+def _batches(
+    connection: sqlite3.Connection, ident: str, tally: Tally, given: Mapping[str, str]
+) -> Iterator[tuple[int, Batch]]:
     series = Series(tally)
     counted = {str(row[0]): 0 for row in connection.execute(_STEPLESS, (ident,))}
     for key in counted:
@@ -108,7 +110,7 @@ def _batches(connection: sqlite3.Connection, ident: str, tally: Tally) -> Iterat
             counted[key] += 1
         time = milliseconds / 1000.0 if isinstance(milliseconds, int) else float("nan")
         series.add(key, step, _value(value), time)
-    yield from series.batches(curve_names(series.names, tally))
+    yield from series.batches(curve_names(series.names, tally, given))
 
 
 def _value(stored: float | None) -> float:

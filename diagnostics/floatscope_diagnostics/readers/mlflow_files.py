@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from floatscope.protocol.runinfo import RunInfo
 from floatscope_diagnostics.readers.curve_names import curve_names
@@ -41,15 +41,17 @@ def read_parts(parts: Iterable[Opened]) -> Iterator[RunLog]:
     tally = Tally()
     series = Series(tally)
     info = RunInfo()
+    given: Mapping[str, str] = {}
     for part in parts:
         name = _metric(part.name)
         _take(part, name, series, tally)
+        given = part.mapping
         info = info if info != RunInfo() else _info(part.name)
     if not series.names:
         raise UnreadableLog(
             "holds no metric: expected lines such as 1700000000000 2.31 10. " + (tally.first_skipped or "")
         )
-    mapping = curve_names(series.names, tally)
+    mapping = curve_names(series.names, tally, given)
     yield RunLog(info, FORMAT, series.batches(mapping), tally)
 
 

@@ -6,7 +6,7 @@ Messages: tensorflow/core/util/event.proto, framework/summary.proto, framework/t
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
@@ -53,13 +53,15 @@ def read(opened: Opened) -> Iterator[RunLog]:
     return read_parts((opened,))
 
 
-def read_parts(parts: Sequence[Opened]) -> Iterator[RunLog]:
+def read_parts(parts: Iterable[Opened]) -> Iterator[RunLog]:
     """The one run whose event files these are, oldest first. Raises UnreadableLog without a scalar."""
     tally = Tally()
     series = Series(tally)
     counts: dict[str, int] = {}
+    given: Mapping[str, str] = {}
     broken = 0
     for part in parts:
+        given = part.mapping
         for record in records(part):
             try:
                 _take(record, series, counts, tally)
@@ -69,7 +71,7 @@ def read_parts(parts: Sequence[Opened]) -> Iterator[RunLog]:
         tally.note(f"{broken:,} records are no events and were passed over")
     if not series.names:
         raise UnreadableLog("holds events but no scalar. Name the file that the training curves are in")
-    mapping = curve_names(series.names, tally)
+    mapping = curve_names(series.names, tally, given)
     yield RunLog(RunInfo(), FORMAT, series.batches(mapping), tally)
 
 

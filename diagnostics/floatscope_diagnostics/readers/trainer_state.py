@@ -10,7 +10,7 @@ from floatscope.protocol.errors import ProtocolError
 from floatscope.protocol.runinfo import RunInfo
 from floatscope.protocol.strict_json import number
 from floatscope_diagnostics.readers.json_document import load
-from floatscope_diagnostics.readers.names import guess, mapping_note
+from floatscope_diagnostics.readers.names import guess
 from floatscope_diagnostics.readers.opening import Opened
 from floatscope_diagnostics.readers.run_log import Batcher, RunLog, Tally, UnreadableLog
 
@@ -34,23 +34,25 @@ def read(opened: Opened) -> Iterator[RunLog]:
     if not isinstance(history, list) or not any(isinstance(x, Mapping) for x in history):
         raise UnreadableLog('has no steps: expected a list "log_history" of objects with "step" and "loss"')
     tally = Tally()
-    yield RunLog(RunInfo(), FORMAT, _batches(history, tally), tally)
+    yield RunLog(RunInfo(), FORMAT, _batches(history, tally, opened.mapping), tally)
 
 
-def _batches(history: list[Any], tally: Tally) -> Iterator[tuple[int, Batch]]:
-    rows = _merged(history, tally)
+def _batches(history: list[Any], tally: Tally, given: Mapping[str, str]) -> Iterator[tuple[int, Batch]]:
+    rows = _merged(history, tally, given)
     batcher = Batcher(tally)
     for index, row in rows:
         yield from batcher.add(index, row)
     yield from batcher.flush()
 
 
-def _merged(history: list[Any], tally: Tally) -> Iterator[tuple[int, dict[str, Any]]]:
+def _merged(
+    history: list[Any], tally: Tally, given: Mapping[str, str]
+) -> Iterator[tuple[int, dict[str, Any]]]:
     """Entries of one step (training, then evaluation) as one row."""
     held: dict[str, Any] | None = None
     at = 0
     for index, entry in enumerate(history, start=1):
-        row = _row(entry, index, tally)
+        row = _row(entry, index, tally, given)
         if row is None:
             continue
         if (
@@ -67,16 +69,14 @@ def _merged(history: list[Any], tally: Tally) -> Iterator[tuple[int, dict[str, A
         yield at, held
 
 
-def _row(entry: object, index: int, tally: Tally) -> dict[str, Any] | None:
+def _row(entry: object, index: int, tally: Tally, given: Mapping[str, str]) -> dict[str, Any] | None:
     if not isinstance(entry, Mapping):
         tally.skip(index, f"entry of log_history is {type(entry).__name__}, expected an object")
         return None
     if any(k in entry for k in SUMMARY_KEYS) or ("step" not in entry and _is_prediction(entry)):
         return None
-    mapping = guess(str(k) for k in entry)
-    note = mapping_note(mapping)
-    if note:
-        tally.note(note)
+    mapping = {**guess(str(k) for k in entry), **given}
+    tally.mapping.update({k: v for k, v in mapping.items() if k != v and k in entry})
     row: dict[str, Any] = {}
     for key, value in entry.items():
         name = mapping.get(str(key), str(key))

@@ -62,7 +62,7 @@ def read(opened: Opened) -> Iterator[RunLog]:
             "holds no history with numbers: the run ended before its first wandb.log. Its text is in "
             "files/output.log"
         )
-    yield RunLog(_info(run), FORMAT, series.batches(curve_names(series.names, tally)), tally)
+    yield RunLog(_info(run), FORMAT, series.batches(curve_names(series.names, tally, opened.mapping)), tally)
 
 
 def _take(record: bytes, run: _Run, series: Series, rows: int) -> int:
