@@ -77,11 +77,24 @@ def _from_batches(table: Table, leading: Bool) -> tuple[Int64, str | None]:
     size, learnt = _batches_an_epoch(table, lead, epoch)
     most = MAX_STEP // (int(epoch.max()) + 2)  # so that the product stays exact
     fits = has_epoch & (size < most)
-    at = np.where(fits, (epoch - first) * min(size, most) + table.batch, at)
+    size = min(size, most)
+    if _counts_through(table, lead, epoch):
+        return at, None
+    at = np.where(fits, (epoch - first) * size + table.batch, at)
+    ends = table.of(EVAL) & ~given & ~np.isnan(table.epoch)  # an evaluation of an epoch comes at its end
+    at = np.where(ends, (_whole(table.epoch) - first + 1) * size, at)
     if (epoch[lead] == first).all():
         return at, None
     how = f"steps are epochs of {size:,} batches" + (", as learnt from where they end" if learnt else "")
     return at, how
+
+
+def _counts_through(table: Table, lead: Bool, epoch: Int64) -> bool:
+    """Whether the batch number goes on rising where the epoch changes: it is a step then."""
+    assert table.batch is not None
+    batch, number = table.batch[lead], epoch[lead]
+    change = np.flatnonzero(np.diff(number) == 1)
+    return bool(len(change) and np.mean(batch[change + 1] > batch[change]) > 0.5)
 
 
 def _batches_an_epoch(table: Table, lead: Bool, epoch: Int64) -> tuple[int, bool]:

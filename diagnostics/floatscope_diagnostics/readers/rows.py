@@ -129,7 +129,7 @@ def _between(table: Table, start: int, late: Int64, lead: Int64, steps: Int64) -
     gap = np.searchsorted(lead, late)
     schema = table.schema[start + late]
     leading = {table.schemas[k].names for k in set(table.schema[start + lead].tolist())}
-    own = np.array([s.names in leading for s in table.schemas], bool)[schema]  # of the axis, but without step
+    alike = np.array([bool(s.names) and s.names in leading for s in table.schemas], bool)[schema]
     _, group = np.unique(np.stack([gap, schema]), axis=1, return_inverse=True)
     group = group.ravel()
     order = np.argsort(group, kind="stable")
@@ -140,8 +140,9 @@ def _between(table: Table, start: int, late: Int64, lead: Int64, steps: Int64) -
     total = np.bincount(group)[group]
     before = steps[np.maximum(gap - 1, 0)]
     width = np.where(gap < len(lead), steps[np.minimum(gap, len(lead) - 1)] - before, total)
-    inside = before + np.maximum(width, 0) * (number + own) // (total + own)
-    ahead = np.where(own, np.maximum(steps[0] - total + number, 0), steps[0])
+    inside = before + np.maximum(width, 0) * (number + alike) // (total + alike)
+    alone = alike | np.isin(schema, schema[gap > 0])  # records of their own, not parts of the first
+    ahead = np.where(alone, np.maximum(steps[0] - total + number, 0), steps[0])
     return np.asarray(np.where(gap > 0, inside, ahead), np.int64)
 
 

@@ -64,7 +64,8 @@ def split(table: Table, where: Positions) -> list[Run]:
         return []
     lead = _leads(table, where, at)
     starts, resumes = np.flatnonzero(table.of(START)), np.flatnonzero(table.of(RESUME))
-    cuts = _Cuts(table, lead, starts, resumes).find()
+    seams = _Cuts(table, lead, starts, resumes)
+    cuts = seams.find()
     runs = [Run()]
     bounds = [(0, RUN), *cuts, (len(at), RUN)]
     begin = 0
@@ -79,6 +80,7 @@ def split(table: Table, where: Positions) -> list[Run]:
         begin = stop
     for run in runs:
         _count_on(run, where)
+        _note_disorder(run, at[seams.late], table)
         _note_continuations(table, run, lead, resumes, where)
     return runs
 
@@ -116,6 +118,7 @@ class _Cuts:
         self._part = 0
         self._top = float(lead.axis[0])
         self._checked = 0
+        self.late: list[int] = []  # leading pieces that come after one of a later step
 
     def find(self) -> list[tuple[int, str]]:
         lead = self._lead
@@ -130,6 +133,7 @@ class _Cuts:
             if not started and lead.axis[i] < self._top:
                 over = self._disorder(i)
                 if over:
+                    self.late.append(i)
                     skip = over
                     continue
             kind = self._kind(i, started)
@@ -257,6 +261,13 @@ def _count_on(run: Run, where: Positions) -> None:
         shift = shift + size if part.kind == EPOCH else 0
         part.shift = shift
     run.note(f"iterations restart with each of {len(epochs) + 1:,} epochs: they are counted on")
+
+
+def _note_disorder(run: Run, late: Int64, table: Table) -> None:
+    mine = late[(late >= run.parts[0].start) & (late < run.parts[-1].stop)]
+    if len(mine):
+        first = int(table.line[mine[0]])
+        run.note(f"steps out of order at {len(mine):,} places (the first at line {first:,}) are sorted")
 
 
 def _resumed(table: Table, where: Positions, before: Part, part: Part) -> str:
