@@ -30,7 +30,7 @@ class Head:
         """Lines of both parts, without colour codes, NUL bytes, blank lines and source code at the
         beginning; carriage returns end a line too. The first lines and the last ones, where there are more
         than SAMPLE_LINES."""
-        first = self.first
+        first = self.first.removeprefix(b"\xef\xbb\xbf")
         if len(first) >= WHOLE_BYTES and b"\n" in first:
             first = first[: first.rindex(b"\n")]  # the last line may be cut
         text = (first + b"\n" + self.later).replace(b"\x00", b"").decode("utf-8", "replace")
