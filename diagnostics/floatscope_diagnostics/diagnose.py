@@ -15,7 +15,7 @@ from floatscope_diagnostics.curves import Curves
 from floatscope_diagnostics.engine import Engine
 from floatscope_diagnostics.gather import Gathered, Reading, Unread, visit_runs
 from floatscope_diagnostics.readers.formats import open_runs
-from floatscope_diagnostics.readers.run_log import RunLog, UnreadableLog
+from floatscope_diagnostics.readers.run_log import UnreadableLog
 from floatscope_diagnostics.verdict import SCHEMA, STATUSES, Source, Verdict
 
 
@@ -97,24 +97,25 @@ def _diagnose(found: Gathered, baseline: Baseline | None) -> Diagnosed:
     if verdict.source.steps == 0 and ended.status is None:
         tally = found.logs[0].tally
         raise UnreadableLog("holds no step that could be read. " + (tally.first_skipped or ""))
-    source = _understood(verdict.source, found.label, found.logs)
+    source = _understood(verdict.source, found)
     seconds = time.monotonic() - found.started
     return Diagnosed(replace(verdict, source=source), ended, curves, seconds, found.number)
 
 
-def _understood(source: Source, label: str, logs: Sequence[RunLog]) -> Source:
+def _understood(source: Source, found: Gathered) -> Source:
     """What was judged, with what the readers met on their way."""
-    tallies = [log.tally for log in logs]
+    tallies = [log.tally for log in found.logs]
     mapping = {theirs: ours for tally in tallies for theirs, ours in tally.mapping.items()}
-    notes = dict.fromkeys(note for tally in tallies for note in tally.notes)
+    counted = [tally.steps_from for tally in tallies if tally.steps_from]
+    notes = [note for tally in tallies for note in tally.notes]
     return replace(
         source,
-        path=label,
-        format=logs[0].format,
+        path=found.label,
+        format=found.logs[0].format,
         mapping=tuple(mapping.items()),
         skipped_lines=sum(tally.skipped for tally in tallies),
         first_skipped=next((t.first_skipped for t in tallies if t.first_skipped is not None), None),
-        notes=tuple(dict.fromkeys((*source.notes, *notes))),
+        notes=tuple(dict.fromkeys((*counted, *source.notes, *notes, *found.notes))),
     )
 
 

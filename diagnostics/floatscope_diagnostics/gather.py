@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -10,10 +11,11 @@ from typing import BinaryIO
 
 from floatscope.protocol.batch import Batch
 from floatscope.protocol.runinfo import RunInfo
-from floatscope_diagnostics.readers.formats import open_runs
+from floatscope_diagnostics.readers.inputs import Input, expand, open_input
 from floatscope_diagnostics.readers.opening import open_log
 from floatscope_diagnostics.readers.run_log import RunLog, UnreadableLog
 
+ROWS_IN_TURN = 64  # steps for which ranks wait for each other
 RUN_OBJECT_BYTES = 4096  # a run object stands at the very beginning of a floatscope log
 
 
@@ -44,13 +46,14 @@ class Gathered:
     """One run, readable once and only while it is visited.
 
     number: which run of its input, from 1.  logs: one, or one a rank.  started: monotonic time at which
-    reading began, s.
+    reading began, s.  notes: about the choice of its files.
     """
 
     label: str
     number: int
     logs: tuple[RunLog, ...]
     started: float
+    notes: tuple[str, ...] = ()
     on_rows: Callable[[int], None] | None = None
 
     @property
@@ -62,6 +65,8 @@ class Gathered:
     def batches(self) -> Iterator[tuple[int, Batch]]:
         """(rank, batch), one of each file in turn, so that ranks stay together."""
         left = [log.batches for log in self.logs]
+        if len(left) > 1:
+            left = [_in_pieces(batches) for batches in left]
         while left:
             for stream in list(left):
                 item = next(stream, None)
@@ -73,6 +78,13 @@ class Gathered:
                 yield item
 
 
+def _in_pieces(batches: Iterator[tuple[int, Batch]]) -> Iterator[tuple[int, Batch]]:
+    """The same steps in small batches."""
+    for rank, batch in batches:
+        for start in range(0, len(batch), ROWS_IN_TURN):
+            yield rank, batch.rows(start, start + ROWS_IN_TURN)
+
+
 def visit_runs(
     paths: Sequence[str], visit: Callable[[Gathered], None], *, reading: Reading | None = None
 ) -> list[Unread]:
@@ -80,60 +92,63 @@ def visit_runs(
     before the fault have been visited. ``visit`` may raise UnreadableLog itself."""
     how = reading or Reading()
     unread: list[Unread] = []
-    for label, members in _groups(paths, how):
+    for members in _groups(expand(paths), how):
+        label, notes = members[0].path, members[0].notes
         started = time.monotonic()
         try:
             with ExitStack() as stack:
                 opened = [stack.enter_context(_open(m, how)) for m in members]
                 if len(members) == 1:
                     for number, log in enumerate(opened[0], 1):
-                        visit(Gathered(label, number, (log,), started, how.on_rows))
+                        visit(Gathered(label, number, (log,), started, notes, how.on_rows))
                         started = time.monotonic()
                 else:
-                    visit(Gathered(label, 1, tuple(next(runs) for runs in opened), started, how.on_rows))
+                    logs = tuple(next(runs) for runs in opened)
+                    visit(Gathered(label, 1, logs, started, notes, how.on_rows))
         except UnreadableLog as error:
             unread.append(Unread(label, str(error)))
     return unread
 
 
 def files_of(paths: Sequence[str]) -> list[str]:
-    """The files behind the inputs, as far as they exist."""
-    return [path for path in paths if path != "-"]
+    """The files behind the inputs that exist now, without standard input."""
+    parts = (part for item in expand(paths) for part in (item.parts or (item.path,)))
+    return [part for part in parts if part != "-" and os.path.exists(part)]
 
 
-def _open(path: str, how: Reading) -> AbstractContextManager[Iterator[RunLog]]:
-    return open_runs(path, format_name=how.format_name)
+def _open(item: Input, how: Reading) -> AbstractContextManager[Iterator[RunLog]]:
+    return open_input(item, format_name=how.format_name, mapping=how.mapping, on_open=how.on_open)
 
 
-def _groups(paths: Sequence[str], how: Reading) -> list[tuple[str, list[str]]]:
+def _groups(items: Sequence[Input], how: Reading) -> list[list[Input]]:
     """Puts files together whose run has the same name and whose first steps come from different ranks."""
-    if len(paths) == 1:
-        return [(paths[0], [paths[0]])]
-    by_name: dict[str, list[tuple[int, str]]] = {}
-    groups: list[tuple[str, list[str]]] = []
-    for path in paths:
-        name, rank = _name_and_rank(path, how)
-        taken = by_name.get(name, []) if name is not None else []
-        if name is None or any(r == rank for r, _ in taken):
-            groups.append((path, [path]))
+    if len(items) == 1:
+        return [list(items)]
+    by_name: dict[str, tuple[list[Input], set[int]]] = {}
+    groups: list[list[Input]] = []
+    for item in items:
+        name, rank = _name_and_rank(item, how)
+        group, ranks = by_name.get(name or "", ([], set()))
+        if name is None or rank in ranks:
+            groups.append([item])
             continue
-        if taken:
-            next(g for g in groups if g[0] == taken[0][1])[1].append(path)
-        else:
-            groups.append((path, [path]))
-        by_name.setdefault(name, []).append((rank, path))
+        group.append(item)
+        ranks.add(rank)
+        if name not in by_name:
+            by_name[name] = group, ranks
+            groups.append(group)
     return groups
 
 
-def _name_and_rank(path: str, how: Reading) -> tuple[str | None, int]:
+def _name_and_rank(item: Input, how: Reading) -> tuple[str | None, int]:
     """Name and first rank of a floatscope log; nothing of other inputs, which are not read twice."""
-    if path == "-":
+    if len(item.parts) != 1 or item.parts[0] == "-":
         return None, 0
     try:
-        with open_log(path) as opened:
+        with open_log(item.parts[0]) as opened:
             if b'"run"' not in opened.peek[:RUN_OBJECT_BYTES]:
                 return None, 0
-        with open_runs(path, format_name=how.format_name) as runs:
+        with _open(item, replace(how, on_open=None)) as runs:
             log = next(runs, None)
             if log is None or log.run.name is None:
                 return None, 0

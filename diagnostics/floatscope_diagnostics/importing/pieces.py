@@ -1,4 +1,4 @@
-"""Cuts what a reader gives into batches a server takes: one rank and segment, ascending steps, a fair size."""
+"""Cuts what a reader gives into batches for a server: one rank and segment, ascending steps, a fair size."""
 
 from __future__ import annotations
 

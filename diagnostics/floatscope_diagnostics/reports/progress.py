@@ -9,10 +9,9 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import BinaryIO, TextIO
 
-from floatscope_diagnostics.gather import Reading
+from floatscope_diagnostics.gather import Reading, files_of
 from floatscope_diagnostics.reports.numbers import size
 
 FROM_BYTES = 4_000_000  # a smaller log is read before anyone looks
@@ -25,8 +24,8 @@ ETA_FROM_SHARE = 0.03  # before that a forecast jumps about
 @contextmanager
 def progress(paths: Sequence[str], reading: Reading, *, stream: TextIO) -> Iterator[Reading]:
     """The reading with a progress line on ``stream`` while the block runs."""
-    total = _total(paths)
-    if not stream.isatty() or (total is not None and total < FROM_BYTES):
+    total = _total(paths) if stream.isatty() else 0
+    if total is not None and total < FROM_BYTES:
         yield reading
         return
     line = ProgressLine(stream, total)
@@ -39,14 +38,12 @@ def progress(paths: Sequence[str], reading: Reading, *, stream: TextIO) -> Itera
 
 def _total(paths: Sequence[str]) -> int | None:
     """Bytes of all inputs; None if one has no size (standard input) or cannot be looked at."""
-    total = 0
-    for path in paths:
-        try:
-            files = [p for p in Path(path).rglob("*") if p.is_file()] if Path(path).is_dir() else [Path(path)]
-            total += sum(p.stat().st_size for p in files)
-        except (OSError, ValueError):
-            return None
-    return total
+    if "-" in paths:
+        return None
+    try:
+        return sum(os.stat(path).st_size for path in files_of(paths))
+    except (OSError, ValueError):
+        return None
 
 
 @dataclass
