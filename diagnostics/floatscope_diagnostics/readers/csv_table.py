@@ -1,36 +1,53 @@
-"""Reads a table with a header line: comma, semicolon or tab separated."""
+"""Reads a table: comma, semicolon, tab or blanks between fields, with a header line, or two columns of steps
+and losses without one."""
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
 
 from floatscope.protocol.batch import Batch
-from floatscope.protocol.errors import ProtocolError
 from floatscope.protocol.runinfo import RunInfo
-from floatscope.protocol.strict_json import number
-from floatscope_diagnostics.readers.names import guess, mapping_note
-from floatscope_diagnostics.readers.opening import Opened
-from floatscope_diagnostics.readers.run_log import Batcher, RunLog, Tally, UnreadableLog
+from floatscope_diagnostics.readers.columns_plan import Plan, plan_of
+from floatscope_diagnostics.readers.head import Head
+from floatscope_diagnostics.readers.names import exported, guess
+from floatscope_diagnostics.readers.number_table import (
+    BLOCK_BYTES,
+    SMALL_BYTES,
+    fields_of,
+    number_in,
+    read_lines,
+    read_plain,
+)
+from floatscope_diagnostics.readers.opening import MAX_LINE_BYTES, PEEK_BYTES, Opened
+from floatscope_diagnostics.readers.run_log import RunLog, Tally, UnreadableLog
+from floatscope_diagnostics.readers.table_rows import TableRows
 
 FORMAT = "csv"
 DELIMITERS = ",;\t"
 MAX_COLUMNS = 20_000
-_EMPTY = ("", "none", "null", "-", "n/a", "na")
+SURE, LIKELY = 0.9, 0.7  # known names in the header; a table of numbers under other names
+_LOOK_LINES = 12
+_KNOWN = {"step", "loss", "eval_loss", "grad_norm"}
 
 
-def looks_like(head: bytes) -> bool:
-    """Whether the first two lines split into the same number of fields and the first names a step or a
-    loss."""
-    lines = [x for x in head.decode("utf-8", "replace").splitlines()[:4] if x.strip()]
-    if not lines:
-        return False
-    delimiter = _delimiter(lines[0])
-    if delimiter is None:
-        return False
-    mapping = guess(_fields(lines[0], delimiter) or [])
-    return bool({"step", "loss", "eval_loss", "grad_norm"} & set(mapping.values()))
+@dataclass(frozen=True)
+class Layout:
+    """delimiter: None for any blanks.  names: of the columns.  header: whether the first line holds them."""
+
+    delimiter: str | None
+    names: tuple[str, ...]
+    header: bool
+    certainty: float
+
+
+def certainty(head: Head) -> float:
+    """How sure the first lines are a table."""
+    layout = _layout(_first_lines(head.first, _LOOK_LINES))
+    return 0.0 if layout is None else layout.certainty
 
 
 def read(opened: Opened) -> Iterator[RunLog]:
@@ -39,92 +56,135 @@ def read(opened: Opened) -> Iterator[RunLog]:
     yield RunLog(RunInfo(), FORMAT, _batches(opened, tally), tally)
 
 
-def _delimiter(line: str) -> str | None:
-    best = max(DELIMITERS, key=line.count)
-    return best if line.count(best) else None
+def _first_lines(data: bytes, count: int) -> list[str]:
+    """The first lines that are not blank; one that is cut off at the end counts only if it is alone."""
+    lines = [x.rstrip("\r") for x in data.decode("utf-8", "replace").lstrip("\ufeff").split("\n")]
+    if len(lines) > 1 and len(data) >= PEEK_BYTES:
+        lines.pop()
+    return [x for x in lines if x.strip()][:count]
 
 
-def _fields(text: str, delimiter: str) -> list[str] | None:
-    """The fields of one line; None where one is longer than the csv module takes."""
-    try:
-        return next(csv.reader([text], delimiter=delimiter), [])
-    except csv.Error:
+def _layout(lines: list[str]) -> Layout | None:
+    if not lines:
         return None
+    first = lines[0].lstrip("# ") if lines[0].startswith("#") else lines[0]
+    best = max(DELIMITERS, key=first.count)
+    delimiter = best if first.count(best) else None
+    names = fields_of(first, delimiter)
+    if names is None or (delimiter is None and len(names) < 2):
+        return None
+    names = [n.strip().lstrip("\ufeff") for n in names]
+    below = [fields_of(x, delimiter) or [] for x in lines[1:]]
+    fitting = [row for row in below if len(row) == len(names)]
+    if all(number_in(n) is not None for n in names):
+        return _bare(names, fitting, delimiter) if len(fitting) == len(below) else None
+    shown = exported(names)[0]
+    known = bool(_KNOWN & set(guess([shown.get(n, n) for n in names]).values()))
+    numbers = sum(number_in(x) is not None for row in fitting for x in row)
+    texts = sum(bool(x.strip()) for row in fitting for x in row) - numbers
+    table = len(fitting) >= 2 and 2 * len(fitting) > len(below) and numbers > 2 * texts and len(names) > 1
+    if known and (delimiter is not None or (table and texts == 0 and len(fitting) == len(below))):
+        return Layout(delimiter, tuple(names), True, SURE)
+    if table and delimiter is not None:
+        return Layout(delimiter, tuple(names), True, LIKELY)
+    return None
+
+
+def _bare(names: list[str], rows: list[list[str]], delimiter: str | None) -> Layout | None:
+    """Two columns of numbers, the first of them whole and rising: step and loss. Others are not guessed."""
+    if len(names) != 2 or len(rows) < 2:
+        return None
+    steps = [number_in(row[0]) for row in (names, *rows)]
+    known = [s for s in steps if s is not None and s >= 0 and s == s // 1]
+    if len(known) < len(steps) or any(a >= b for a, b in pairwise(known)):
+        return None
+    return Layout(delimiter, ("step", "loss"), False, LIKELY)
 
 
 def _batches(opened: Opened, tally: Tally) -> Iterator[tuple[int, Batch]]:
-    rows = _rows(opened)
-    line, text = next(rows, (0, ""))
-    delimiter = _delimiter(text) or ","
-    header = _fields(text, delimiter)
-    if header is None:
-        raise UnreadableLog(f"has a header with a field of over {csv.field_size_limit():,} characters")
-    if len(header) > MAX_COLUMNS:
-        raise UnreadableLog(f"has {len(header):,} columns; at most {MAX_COLUMNS:,} are read")
-    names = [h.strip().lstrip("\ufeff") for h in header]
-    mapping = guess(names)
-    note = mapping_note(mapping)
-    if note:
-        tally.note(note)
-    has_step = "step" in mapping.values()
-    if not has_step:
-        tally.note("no step column: the row number is used")
-    batcher = Batcher(tally)
-    count = 0
-    for line, text in rows:
-        fields = _fields(text, delimiter)
-        if fields is None:
-            tally.skip(line, f"a field of over {csv.field_size_limit():,} characters")
-            continue
-        if len(fields) != len(names):
-            if any(f.strip() for f in fields):
-                tally.skip(line, f"{len(fields)} fields, the header has {len(names)}")
-            continue
-        row = _row(names, fields, mapping)
-        if not has_step:
-            row["step"] = count
-        if row.get("step") is None:
-            tally.skip(line, "no step number")
-            continue
-        count += 1
-        yield from batcher.add(line, row)
-    yield from batcher.flush()
-    if count == 0:
+    lines = _first_lines(opened.peek, _LOOK_LINES)
+    layout = _layout(lines) or _forced(lines)
+    if len(layout.names) > MAX_COLUMNS:
+        raise UnreadableLog(f"has {len(layout.names):,} columns; at most {MAX_COLUMNS:,} are read")
+    rows = TableRows(_plan(layout, opened, tally), tally)
+    above = layout.header
+    columns = len(layout.names)
+    large = len(opened.peek) == PEEK_BYTES
+    for line, data in _blocks(opened):
+        if above:
+            found, line, data = _below_header(line, data)
+            above = not found
+        table = read_plain(data, layout.delimiter, columns, large=large and len(data) > SMALL_BYTES)
+        if table is None or not rows.sound(table):
+            table = read_lines(data, line, layout.delimiter, columns, tally)
+        yield from rows.take(table)
+    yield from rows.flush()
+    if rows.count == 0:
         raise UnreadableLog("has a header but no row with numbers under it. " + (tally.first_skipped or ""))
 
 
-def _rows(opened: Opened) -> Iterator[tuple[int, str]]:
-    for line, raw in opened.lines():
-        text = raw.replace(b"\x00", b"").decode("utf-8", "replace").rstrip("\r\n")
-        if text.strip():
-            yield line, text
+def _forced(lines: list[str]) -> Layout:
+    """The first line as a header, where the user says that it is one."""
+    text = lines[0] if lines else ""
+    best = max(DELIMITERS, key=text.count)
+    names = fields_of(text, best if text.count(best) else ",")
+    if names is None:
+        raise UnreadableLog("has a header with a field of over 131,072 characters")
+    return Layout(best if text.count(best) else ",", tuple(n.strip() for n in names), True, 0.0)
 
 
-def _row(names: list[str], fields: list[str], mapping: dict[str, str]) -> dict[str, Any]:
-    row: dict[str, Any] = {}
-    for name, text in zip(names, fields, strict=True):
-        value = _number(text)
-        key = mapping.get(name, name)
-        if value is None or not key:
+def _plan(layout: Layout, opened: Opened, tally: Tally) -> Plan:
+    plan = plan_of(layout.names, opened.mapping, tally)
+    if not layout.header:
+        tally.note("two columns without a header: read as step and loss")
+    if plan.step is not None:
+        return plan
+    if plan.epoch is not None and _counts_up(layout, plan.epoch, opened.peek):
+        tally.note("no step column: the epoch is used")
+        return plan
+    tally.note("no step column: the row number is used")
+    return Plan(None, plan.time, plan.rank, None, plan.scalars, plan.sums)
+
+
+def _counts_up(layout: Layout, column: int, data: bytes) -> bool:
+    """Whether the column holds another, higher whole number in each of the first rows."""
+    sample = data[: data.rfind(b"\n") + 1] if len(data) == PEEK_BYTES else data
+    below = _below_header(1, sample)[2] if layout.header else sample
+    table = read_lines(below, 1, layout.delimiter, len(layout.names), Tally())
+    here = table.present[:, column]
+    values = table.values[here, column]
+    whole = len(values) > 0 and bool((np.isfinite(values) & (values == np.floor(values))).all())
+    return whole and bool(here.all()) and bool((values >= 0).all()) and bool((np.diff(values) > 0).all())
+
+
+def _below_header(line: int, data: bytes) -> tuple[bool, int, bytes]:
+    """Whether there is a line that is not blank, number of the line behind it, and the data from there."""
+    while data:
+        first, _, data = data.partition(b"\n")
+        line += 1
+        if first.strip(b"\xef\xbb\xbf \t\r\x00"):
+            return True, line, data
+    return False, line, data
+
+
+def _blocks(opened: Opened) -> Iterator[tuple[int, bytes]]:
+    """Blocks of whole lines and the number of the first line of each. Raises UnreadableLog for a line beyond
+    64 MiB."""
+    rest: list[bytes] = []
+    held = 0
+    line = 1
+    while data := opened.read(BLOCK_BYTES):
+        cut = data.rfind(b"\n") + 1
+        if not cut:
+            rest.append(data)
+            held += len(data)
+            if held > MAX_LINE_BYTES:
+                raise UnreadableLog(f"line {line:,} is longer than 64 MiB: this is not a table of numbers")
             continue
-        if key in ("step", "rank"):
-            if value == value and abs(value) < 2**53 and value == int(value):
-                row[key] = int(value)
-        elif key not in row:
-            row[key] = value
-    return row
-
-
-def _number(text: str) -> float | None:
-    """A number, or None for an empty field or text. NaN and Inf in any spelling stay what they are."""
-    text = text.strip().strip('"').replace("_", "")
-    if text.lower() in _EMPTY:
-        return None
-    try:
-        return float(text)
-    except ValueError:
-        pass
-    try:
-        return number(text, field="csv")
-    except ProtocolError:
-        return None
+        block = b"".join((*rest, data[:cut]))
+        rest, held = [data[cut:]], len(data) - cut
+        yield line, block
+        line += block.count(b"\n")
+    last = b"".join(rest)
+    if last:
+        yield line, last

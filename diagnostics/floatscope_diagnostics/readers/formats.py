@@ -65,7 +65,7 @@ def _documents() -> tuple[Reader, ...]:
         Reader("te_debug", "Transformer Engine debug statistics", te_debug.certainty, te_debug.read),
         Reader("json_series", "JSON of curves", json_series.certainty, json_series.read),
         Reader("json_records", "JSON list of records", json_records.certainty, json_records.read),
-        Reader("csv", "CSV or TSV with a header", _certain(csv_table.looks_like), csv_table.read),
+        Reader("csv", "CSV or TSV with a header", csv_table.certainty, csv_table.read),
     )
 
 
