@@ -27,12 +27,18 @@ _EVAL_OURS = {"loss": "eval_loss", "time": None, "data_time": None, "eta": None,
 
 def certainty(head: Head) -> float:
     """Sure of a line with the place in the form of mmcv and one of its fields behind it."""
-    return 0.9 if any(_AT.search(x) and _TIME.search(x) for x in head.lines) else 0.0
+    return 0.9 if any((at := _place(x)) and _TIME.search(x, at.end()) for x in head.lines) else 0.0
+
+
+def _place(text: str) -> re.Match[str] | None:
+    """Where the line stands; ``Epoch [3/10]`` alone is how many write by hand."""
+    at = _AT.search(text)
+    return at if at and (at["epoch"] or at["mode"] or at["unit"] == "Iter") else None
 
 
 def read(text: str) -> Piece | None:
     """The values of a training or evaluation line."""
-    at = _AT.search(text)
+    at = _place(text)
     if at is None:
         return None
     rest = text[at.end() :]
