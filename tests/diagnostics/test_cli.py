@@ -158,7 +158,9 @@ def test_an_input_that_cannot_be_read_is_a_document_and_exit_code_2(
     assert capsys.readouterr().out == ""
 
 
-def test_a_folder_without_logs_is_refused_with_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_without_logs_is_refused_with_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main([str(tmp_path), "--json"]) == 2
     error = json.loads(capsys.readouterr().out)["unread"][0]["error"]
     assert "holds no training log that is known. Name the log itself" in error
