@@ -11,6 +11,7 @@ import os
 import sqlite3
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from urllib.parse import quote
 
 from floatscope.protocol.batch import Batch
@@ -55,11 +56,19 @@ def read(opened: Opened) -> Iterator[RunLog]:
         raise UnreadableLog(f"is an SQLite database that cannot be opened: {error}") from error
     try:
         connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
-        yield from _runs(connection, opened)
-    except (sqlite3.Error, OverflowError) as error:
-        raise UnreadableLog(f"is an SQLite database that cannot be read: {error}") from error
+        with _told():
+            yield from _runs(connection, opened)
     finally:
         connection.close()
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """SQLite's errors as UnreadableLog; a damaged name in one makes its message a UnicodeDecodeError."""
+    try:
+        yield
+    except (sqlite3.Error, OverflowError, UnicodeDecodeError) as error:
+        raise UnreadableLog(f"is an SQLite database that cannot be read: {error}") from error
 
 
 def _runs(connection: sqlite3.Connection, opened: Opened) -> Iterator[RunLog]:
@@ -94,6 +103,12 @@ def _batches(
     connection: sqlite3.Connection, ident: str, tally: Tally, given: Mapping[str, str]
 ) -> Iterator[tuple[int, Batch]]:
     series = Series(tally)
+    with _told():
+        _gather(connection, ident, tally, series)
+    yield from series.batches(curve_names(series.names, tally, given))
+
+
+def _gather(connection: sqlite3.Connection, ident: str, tally: Tally, series: Series) -> None:
     counted = {str(row[0]): 0 for row in connection.execute(_STEPLESS, (ident,))}
     for key in counted:
         tally.note(f"{key[:60]} is logged without a step: its points are counted")
@@ -110,7 +125,6 @@ def _batches(
             counted[key] += 1
         time = milliseconds / 1000.0 if isinstance(milliseconds, int) else float("nan")
         series.add(key, step, _value(value), time)
-    yield from series.batches(curve_names(series.names, tally, given))
 
 
 def _value(stored: float | None) -> float:

@@ -14,12 +14,13 @@ from typing import Any
 from floatscope.protocol.batch import Batch
 from floatscope.protocol.runinfo import RunInfo
 from floatscope_diagnostics.readers.head import Head
+from floatscope_diagnostics.readers.numbers import to_float
 from floatscope_diagnostics.readers.opening import Opened
 from floatscope_diagnostics.readers.run_log import Batcher, RunLog, Tally, UnreadableLog
 from floatscope_diagnostics.readers.te_names import our_stats, tensor_and_stat, too_small
 
 FORMAT = "te_debug"
-_LINE = re.compile(r"(\S{1,1000})\s{1,40}iteration=(\d{1,15})\s{1,40}value=(\S{1,60})\s{0,9}$")
+_VALUE = re.compile(r"(\d{1,15})\s{1,40}value=(\S{1,60})\s{0,9}$")  # behind "iteration="
 _RANK = re.compile(r"_globalrank-(\d{1,5})\.log")
 _FORWARD = ("input", "weight", "output")
 _MAX_TENSORS = 100_000
@@ -66,15 +67,14 @@ def read_parts(parts: Iterable[Opened]) -> Iterator[RunLog]:
 
 def _parsed(text: str) -> tuple[str, str, int, float] | None:
     """Tensor, statistic, iteration and value of a line."""
-    match = _LINE.search(text)
-    named = tensor_and_stat(match[1]) if match else None
-    if match is None or named is None:
+    before, sign, behind = text.rpartition("iteration=")
+    words = before[-2_000:].split() if sign else []
+    match = _VALUE.match(behind)
+    named = tensor_and_stat(words[-1]) if words and match is not None else None
+    value = to_float(match[2]) if match is not None else None
+    if match is None or named is None or value is None:
         return None
-    try:
-        value = float(match[3])
-    except ValueError:
-        return None
-    return (*named, int(match[2]), value)
+    return (*named, int(match[1]), value)
 
 
 @dataclass

@@ -30,6 +30,8 @@ def certainty(head: Head) -> float:
 
 def read(value: dict[str, Any]) -> Piece | None:
     """A training or validation record; None for the environment record at the head."""
+    if not {"mode", "iter", "step"} & value.keys():
+        return None
     found = numbers(value)
     epoch, at = found.get("epoch"), _whole(found.get("iter"))
     training = value.get("mode") == "train" if "mode" in value else "iter" in value and "data_time" in value
