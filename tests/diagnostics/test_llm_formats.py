@@ -13,8 +13,9 @@ from floatscope_diagnostics.readers.formats import line_formats
 from floatscope_diagnostics.readers.head import Head, split_lines
 from floatscope_diagnostics.readers.piece import Piece
 from floatscope_diagnostics.readers.rank_prefix import split_rank
-from tests.diagnostics.llm_logs import CASES
+from tests.diagnostics import llm_logs, tuning_logs
 
+CASES = llm_logs.CASES | tuning_logs.CASES
 LOGS = Path(__file__).parent / "logs"
 
 

@@ -7,9 +7,11 @@ A job whose script prints nothing but these has no loss, only the learning rate 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from floatscope_diagnostics.readers.head import Head
-from floatscope_diagnostics.readers.line_format import LineFormat, SingleLines
+from floatscope_diagnostics.readers.line_format import LineFormat
+from floatscope_diagnostics.readers.lines.plain_text import PlainText
 from floatscope_diagnostics.readers.numbers import to_float
 from floatscope_diagnostics.readers.piece import Piece
 from floatscope_diagnostics.readers.rank_prefix import Ranked
@@ -20,22 +22,12 @@ _TIMER = re.compile(
     r"\bepoch=\d{1,9}/micro_step=\d{1,12}/global_step=(\d{1,12}), "
     r".{0,200}\bCurrSamplesPerSec=(\S{1,40}?)(?:,|$)"
 )
-_LOADED = re.compile(
-    r"\b(?:successfully loaded checkpoint from|Loading checkpoint:? .{0,300}global_step(\d{1,12}))"
-)
-_EVALUATED = re.compile(r"\bEvaluating loss: |\beval_loss[:=] {0,2}(\S{1,40})")
+_LOGGER = re.compile(r"\[(?:INFO|WARNING|DEBUG|ERROR)\] \[[\w.]{1,60}:\d{1,6}:\w{1,60}\]")
 
 
 def certainty(head: Head) -> float:
     """Less than any format of the script around it."""
-    hits = head.hits(_STEP) + head.hits(_PIPELINE)
-    return (
-        0.35
-        if hits
-        else 0.2
-        if head.hits(re.compile(r"\[(?:INFO|WARNING)\] \[(?:engine|config|launch)\.py:\d+"))
-        else 0.0
-    )
+    return 0.4 if head.hits(_STEP) or head.hits(_PIPELINE) else 0.15 if head.hits(_LOGGER) > 2 else 0.0
 
 
 def read(text: str) -> Piece | None:
@@ -63,4 +55,20 @@ def read(text: str) -> Piece | None:
     return None
 
 
-FORMAT = LineFormat("deepspeed", "DeepSpeed output", certainty, lambda: Ranked(SingleLines(read)))
+class DeepSpeed:
+    """DeepSpeed's lines, and in plain words what the script prints between them."""
+
+    def __init__(self) -> None:
+        self._words = PlainText()
+
+    def line(self, number: int, text: str) -> Iterable[Piece]:
+        piece = read(text)
+        if piece is not None:
+            return (piece,)
+        return () if _LOGGER.search(text) else self._words.line(number, text)
+
+    def end(self) -> Iterable[Piece]:
+        return self._words.end()
+
+
+FORMAT = LineFormat("deepspeed", "DeepSpeed output", certainty, lambda: Ranked(DeepSpeed()))

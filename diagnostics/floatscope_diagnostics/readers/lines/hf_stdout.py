@@ -16,13 +16,14 @@ from floatscope_diagnostics.readers.head import Head
 from floatscope_diagnostics.readers.line_format import HELD, LineFormat
 from floatscope_diagnostics.readers.lines import deepspeed
 from floatscope_diagnostics.readers.numbers import to_float
-from floatscope_diagnostics.readers.piece import EVAL, RESUME, TRAIN, Piece
+from floatscope_diagnostics.readers.piece import EVAL, RESUME, START, TRAIN, Piece
 from floatscope_diagnostics.readers.rank_prefix import Ranked
 
-_DICT = re.compile(r"\{\s?'[A-Za-z][^{}]{3,20000}\}\s*$")
+_DICT = re.compile(r"\{\s?'[A-Za-z][^{}]{3,20000}\}")
 _PAIR = re.compile(r"'([^'{}:]{1,100})': ?(?:'([^']{1,60})'|([^,'{}\s]{1,60}))")
 # bars without a description; those of downloads, tokenising and checkpoints have one
-_BARS = re.compile(r"(?:^|\])\s{0,200}\d{1,3}%\|[^|]{0,400}\| (\d{1,12})/(\d{1,12}) \[")
+_BARS = re.compile(r"(?:^|[\]}])\s{0,200}\d{1,3}%\|[^|]{0,400}\| (\d{1,12})/(\d{1,12}) \[")
+_BEGINS = "***** Running training *****"
 _RESUMED = re.compile(r"Continuing training from global step (\d{1,12})|Resuming training from checkpoint")
 SUMMARY: dict[str, float] = {}  # the dict of the whole run
 REINFORCED = ("reward_std", "completion_length", "completions/mean_length", "objective/kl", "ppo/loss/total")
@@ -69,6 +70,9 @@ class HuggingFace:
         piece = deepspeed.read(text)
         if piece is not None:
             return (piece,)
+        if _BEGINS in text:
+            self._total = self._done = None
+            return (Piece(kind=START),)
         resumed = _RESUMED.search(text)
         if resumed is not None:
             step = int(resumed[1]) if resumed[1] else None

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 
 from floatscope_diagnostics.readers.fields import fields, measured
 from floatscope_diagnostics.readers.head import Head
-from floatscope_diagnostics.readers.line_format import LineFormat
+from floatscope_diagnostics.readers.line_format import HELD, LineFormat
 from floatscope_diagnostics.readers.lines import deepspeed
 from floatscope_diagnostics.readers.numbers import to_float
 from floatscope_diagnostics.readers.piece import EVAL, RESUME, Piece
@@ -27,6 +27,9 @@ _EVALUATION = re.compile(
     r"(?:iteration (\d{1,12})|the end of training)([^|]{0,120})\|(.*)"
 )
 _LOADED = re.compile(r"\bloaded checkpoint from .{0,400}\bat iteration (\d{1,12})")
+_KNOWN = re.compile(
+    r"^\s{0,8}(?:-{20}|time \(ms\)|\(min, max\) time|after \d{1,12} iterations memory|saving checkpoint)"
+)
 _SETUP = re.compile(r"building \w+ model \.\.\.|using world size: \d+|---- end of arguments ----")
 NAN_BY_ABSENCE = (
     "the loss is missing on lines whose neighbours have it: this version prints no loss that is NaN; read as "
@@ -72,7 +75,7 @@ class Iterations:
             return (Piece(step=int(loaded[1]), kind=RESUME, note="continues from a checkpoint"),)
         piece = deepspeed.read(text)
         if piece is None:
-            return ()
+            return HELD if _KNOWN.match(text) else ()
         self._deepspeed_counts |= "skipped_steps" in piece.values
         return (piece,)
 

@@ -8,12 +8,13 @@ import re
 from floatscope_diagnostics.readers.fields import measure
 from floatscope_diagnostics.readers.head import Head
 from floatscope_diagnostics.readers.line_format import LineFormat, SingleLines
-from floatscope_diagnostics.readers.piece import EVAL, RESUME, TRAIN, Piece
+from floatscope_diagnostics.readers.piece import EVAL, RESUME, START, TRAIN, Piece
 from floatscope_diagnostics.readers.rank_prefix import Ranked
 
 _STEP = re.compile(r"\b(validate )?step:\s{1,8}(\d{1,12})\s{1,8}(\w{0,40}loss:\s{1,8}.{0,600})$")
 _PAIR = re.compile(r"([A-Za-z]\w{0,60}):\s{1,8}(\S{1,40})")
 _LOADED = re.compile(r"Loading (?:the )?checkpoint (?:at step (\d{1,12})|from \S)")
+_BEGINS = re.compile(r"\bTraining starts at step (\d{1,12})\b")
 _OURS: dict[str, str | None] = {
     "loss": "loss",
     "global_avg_loss": "loss",
@@ -36,6 +37,9 @@ def read(text: str) -> Piece | None:
     """One line."""
     match = _STEP.search(text)
     if match is None:
+        begins = _BEGINS.search(text)
+        if begins is not None:
+            return Piece(kind=START) if begins[1] == "1" else None
         loaded = _LOADED.search(text)
         if loaded is None:
             return None
