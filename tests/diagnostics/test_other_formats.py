@@ -65,7 +65,7 @@ READ: dict[str, Series] = {
     "wetts": {
         "loss": [(0, 1.610886), (20, 1.210886), (40, 0.910886), (50, NAN)],
         "polyphone_loss": [(0, 1.450879), (10, 1.344452), (20, 1.050879), (40, 0.850879), (50, NAN)],
-        "eval_polyphone_loss": [(30, 0.75)],
+        "eval_polyphone_loss": [(40, 0.75)],
     },
     "paddle": {
         "loss": [(100, 88.165695), (200, 70.393478), (300, 61.498108), (400, NAN)],
@@ -137,17 +137,17 @@ READ: dict[str, Series] = {
     },
     "average_meter": {
         "loss": [(0, 7.1123), (10, 7.0012), (5000, 4.8012), (5005, NAN)],
-        "eval_loss": [(5000, 4.4)],
+        "eval_loss": [(5005, 4.4)],
         "data_time_s": [(0, 4.01), (10, 0.01), (5000, 0.01), (5005, 4.01)],
     },
     "average_meter-torchvision": {
         "loss": [(0, 6.9812), (10, 6.9012), (1251, 6.1012)],
         "lr": [(0, 1e-4), (10, 1e-4), (1251, 2e-4)],
-        "eval_loss": [(1251, 5.25)],
+        "eval_loss": [(2502, 5.25)],
     },
     "average_meter-timm": {
         "loss": [(0, 6.954539), (50, 6.94812), (1251, 6.914539)],
-        "eval_loss": [(50, 6.9056)],
+        "eval_loss": [(1251, 6.9056)],
         "lr": [(0, 1e-6), (50, 1e-6), (1251, 2.008e-4)],
         "step_time_s": [(0, 5.512), (50, 0.312), (1251, 1.512)],
     },
@@ -197,6 +197,31 @@ READ: dict[str, Series] = {
         "lr": [(0, 4e-05), (1, 9e-05), (2, 0.00013994)],
     },
     "yolo_results-old": {"loss": [(0, 0.20982), (1, 0.18882)], "eval_loss": [(0, 0.18142), (1, 0.16042)]},
+    "darknet": {
+        "loss": [(1, 1500.232101), (2, 1480.111101), (3, NAN)],
+        "lr": [(1, 0.0), (2, 0.0), (3, 1e-5)],
+        "mAP@0.50": [(3, 0.0125)],
+    },
+    # every record is printed twice, by two loggers
+    "tf_detection": {
+        "loss": [(100, 1.273), (200, NAN)],
+        "lr": [(100, 0.0319994), (200, 0.0373328)],
+        "eval_loss": [(200, 1.3011)],
+    },
+    "mxnet": {"loss": [(100, 2.01), (200, 1.61), (300, NAN)], "eval_loss": [(200, 1.51)]},
+    "coqui": {
+        "loss": [(0, 2.9), (25, 1.9), (50, 1.5)],
+        "grad_norm": [(0, 5.1), (25, NAN)],
+        "eval_loss": [(25, 1.81)],
+        "lr": [(0, 1e-4), (25, 1e-4)],
+    },
+    # the first row is one batch, the others sums since the row before
+    "spacy": {"loss_ner": [(200, 2301.2), (400, 1101.2)], "score": [(0, 0.0), (200, 0.41), (400, 0.61)]},
+    # a test is the validation of a log that has no other; the training loss may be called just "loss"
+    "epoch_blocks-one-line": {
+        "loss": [(1, 1.2), (2, 0.8), (3, 0.6)],
+        "eval_loss": [(1, 1.1), (2, 0.9), (3, 0.7)],
+    },
 }
 
 NO_LOSS = (
@@ -207,6 +232,7 @@ NO_LOSS = (
     "mlperf",
     "mlperf-accuracy",
     "boosting-catboost",
+    "spacy",
 )
 
 NOTES = {

@@ -34,7 +34,7 @@ _OURS = {"learning_rate": "lr", "time": "step_time_s", "data": "data_time_s", "e
 def certainty(head: Head) -> float:
     """Sure of the place in brackets and a value with its mean or a rate behind it."""
     hits = sum(1 for x in head.lines if _TRAIN.search(x) and "oss" in x)
-    return 0.8 if hits else 0.0
+    return 0.75 if hits else 0.0
 
 
 def _values(text: str, group: int) -> dict[str, float]:

@@ -23,10 +23,10 @@ _OUTPUT = re.compile(rf"\b(Train|Test) net output #\d{{1,6}}: (\S{{1,80}}) = ({N
 
 
 def certainty(head: Head) -> float:
-    """Sure of an iteration's line; less without the prefix of glog."""
+    """Sure of an iteration's line; without the prefix of glog only beside a net's output."""
     if not head.hits(_ITERATION):
         return 0.0
-    return 0.95 if head.hits(_GLOG) else 0.7
+    return 0.95 if head.hits(_GLOG) else 0.7 if head.hits(_OUTPUT) else 0.0
 
 
 class Parser:

@@ -16,9 +16,7 @@ from floatscope_diagnostics.readers.line_format import LineFormat, SingleLines
 from floatscope_diagnostics.readers.pairs import COLON, pairs, renamed
 from floatscope_diagnostics.readers.piece import EVAL, Piece
 
-_ITER = re.compile(r"\biter: (\d{1,12})\s{1,4}(?=.{0,4000}\bloss\w{0,20}: |total_loss: |.{0,4000}\btime: )")
-_ETA = re.compile(r"\beta: .{1,40}?\biter: \d")
-_LOSS = re.compile(r"\biter: \d{1,12} .{0,4000}\b(?:total_)?loss: .{0,4000}\blr: ")
+_ITER = re.compile(r"\biter: (\d{1,12})\s")
 _BROKEN = re.compile(r"Loss became infinite or NaN at iteration=(\d{1,12})")
 _OURS = {
     "total_loss": "loss", "time": "step_time_s", "data_time": "data_time_s", "data": "data_time_s",
@@ -27,9 +25,10 @@ _OURS = {
 
 
 def certainty(head: Head) -> float:
-    """Sure of ``iter: ... total_loss: ... lr:`` with ``eta:`` before it or without."""
-    if head.hits(_LOSS):
-        return 0.9 if head.hits(_ETA) or any("total_loss" in x for x in head.lines) else 0.5
+    """Sure of ``iter:`` with a loss and a rate; less without the words that Detectron begins or sums with."""
+    lines = [x for x in head.lines if "loss: " in x and "lr: " in x and _ITER.search(x)]
+    if lines:
+        return 0.9 if any("eta: " in x or "total_loss" in x for x in lines) else 0.5
     return 0.6 if head.hits(_BROKEN) else 0.0
 
 
@@ -39,7 +38,7 @@ def read(text: str) -> Piece | None:
     if broken:
         return Piece({"loss": float("nan")}, step=int(broken[1]))
     at = _ITER.search(text)
-    if at is None:
+    if at is None or not ("loss" in text or " time: " in text):
         return None
     values = renamed(pairs(text[at.end() :], COLON), _OURS)
     valid = {"eval_loss" if k in ("validation_loss", "val_loss") else k: v for k, v in values.items()}

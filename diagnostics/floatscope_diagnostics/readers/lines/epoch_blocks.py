@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 
 from floatscope_diagnostics.readers.head import Head
 from floatscope_diagnostics.readers.line_format import HELD, LineFormat
@@ -21,8 +22,12 @@ _VALUE = re.compile(
     rf"([A-Za-z][A-Za-z0-9]{{0,20}})\s{{0,9}}[:=]?\s{{0,9}}({NUMBER})",
     re.I,
 )
-_LOSS = re.compile(r"\b(?:train(?:ing)?|val(?:id(?:ation)?)?)\.?[ _-]loss\s{0,9}[:=]?\s{0,9}[\dni+-]", re.I)
+_LOSS = re.compile(
+    r"\b(?:train(?:ing)?|val(?:id(?:ation)?)?|test)\.?[ _-]loss\s{0,9}[:=]?\s{0,9}[\dni+-]", re.I
+)
 _RATE = re.compile(rf"\b(?:lr|learning rate)\s{{0,9}}[:=]\s{{0,9}}({NUMBER})", re.I)
+# "Epoch 3, Loss: 0.41, Val Loss: 0.45"; not "Dice loss: 0.2"
+_BARE = re.compile(rf"(?:^|[,|;()-]|\d)\s{{0,9}}loss\s{{0,9}}[:=]\s{{0,9}}({NUMBER})", re.I)
 _BAR = re.compile(r"\d{1,3}%\|")
 _BEST = re.compile(r"\bbest\b|\bimproved\b|\bdecreased\b|\bpatience\b", re.I)
 _STEP = re.compile(r"\b(?:step|iter\w{0,6})\W{0,3}\d", re.I)
@@ -40,6 +45,7 @@ class Parser:
 
     def __init__(self) -> None:
         self._epoch: int | None = None
+        self._validated = False
 
     def line(self, number: int, text: str) -> Iterable[Piece]:
         if _BAR.search(text):
@@ -49,11 +55,21 @@ class Parser:
             self._epoch = to_int(epoch[1])
         if _BEST.search(text) or self._epoch is None:
             return ()
-        pieces = read_values(text, self._epoch)
+        pieces = self._named(read_values(text, self._epoch))
         return pieces or (HELD if epoch and _HEADER.match(text) else ())
 
     def end(self) -> Iterable[Piece]:
         return ()
+
+    def _named(self, pieces: tuple[Piece, ...]) -> tuple[Piece, ...]:
+        """A test is the validation of a log that has no other."""
+        self._validated = self._validated or any("eval_loss" in p.values for p in pieces)
+        if self._validated:
+            return pieces
+        return tuple(
+            replace(p, values={k.replace("test_", "eval_", 1): v for k, v in p.values.items()})
+            for p in pieces
+        )
 
 
 def read_values(text: str, epoch: float | None) -> tuple[Piece, ...]:
@@ -71,10 +87,12 @@ def read_values(text: str, epoch: float | None) -> tuple[Piece, ...]:
             valid[f"test_{name}"] = value
         else:
             valid[f"eval_{name}"] = value
+    bare = _BARE.search(_VALUE.sub(" ", text)) if "loss" not in train else None
     rate = _RATE.search(text)
-    found = to_float(rate[1]) if rate else None
-    if found is not None:
-        train["lr"] = found
+    for name, hit in (("loss", bare), ("lr", rate)):
+        found = to_float(hit[1]) if hit else None
+        if found is not None:
+            train[name] = found
     pieces = (Piece(train, epoch=epoch), Piece(valid, epoch=epoch, kind=EVAL))
     return tuple(p for p in pieces if p.values)
 

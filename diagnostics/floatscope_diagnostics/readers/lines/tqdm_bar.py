@@ -21,7 +21,7 @@ from floatscope_diagnostics.readers.pairs import EQUALS, pairs, renamed
 from floatscope_diagnostics.readers.piece import EVAL, Piece
 
 _BAR = re.compile(
-    r"^(?P<desc>[^|\n]{0,200}?)\s{0,4}\d{1,3}%\|[^|\n]{0,400}\|\s{0,4}(?P<n>\d{1,12})/(?P<of>\d{1,12})\s{0,4}\[(?P<rest>.*)$"
+    r"^(?P<desc>[^\n]{0,300}?)\s{0,4}\d{1,3}%\|[^|\n]{0,400}\|\s{0,4}(?P<n>\d{1,12})/(?P<of>\d{1,12})\s{0,4}\[(?P<rest>.*)$"
 )
 _COUNT = re.compile(r"^(?P<desc>[^|\n]{0,200}?):?\s(?P<n>\d{1,12})it \[(?P<rest>.*)$")
 _EPOCH = re.compile(r"\bepoch\W{0,3}(\d{1,9})", re.I)
@@ -33,7 +33,7 @@ _OTHER = re.compile(
 _OURS = {
     "train_loss": "loss", "train/loss": "loss", "train_loss_step": "loss", "reduced_train_loss": "loss",
     "loss_step": "loss", "train/loss_step": "loss", "val_loss": "eval_loss", "valid_loss": "eval_loss",
-    "learning_rate": "lr", "step_loss": "loss", "v_num": None, "consumed_samples": None,
+    "learning_rate": "lr", "step_loss": "loss", "t_loss": "loss", "v_num": None, "consumed_samples": None,
 }  # fmt: skip
 _SMOOTH = "Lightning's bar shows the mean of the last 20 losses (before version 2.0)"
 
