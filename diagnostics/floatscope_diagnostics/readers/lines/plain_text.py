@@ -13,9 +13,9 @@ from floatscope_diagnostics.readers.head import Head
 from floatscope_diagnostics.readers.line_format import HELD, LineFormat
 from floatscope_diagnostics.readers.names import guess, normal
 from floatscope_diagnostics.readers.numbers import to_float, to_int
-from floatscope_diagnostics.readers.piece import EVAL, TRAIN, Piece
+from floatscope_diagnostics.readers.piece import Piece
 from floatscope_diagnostics.readers.rank_prefix import split_rank
-from floatscope_diagnostics.readers.template import MAX_LEARNT, MOST, Slot, Template
+from floatscope_diagnostics.readers.template import MAX_LEARNT, MOST, POSITIONS, Slot, Template
 from floatscope_diagnostics.readers.words import (
     Pair,
     axis_of,
@@ -30,14 +30,10 @@ from floatscope_diagnostics.readers.words import (
 
 MAX_CHARS = 4_096  # of a line; a record of a log is shorter
 LOOKED_AT = 400  # lines for the certainty
-POSITIONS = ("step", "epoch", "batch", "batches")
 TIMES = frozenset(
     ("time", "dt", "step_time", "iter_time", "batch_time", "time_per_step", "time_per_iteration",
      "elapsed_time_per_iteration", "iteration_time", "sec_per_step")
 )  # fmt: skip
-_REWARDS = frozenset(("reward", "return", "actor", "critic", "rewmean", "episode"))
-_RL = "rewards are logged: the loss is kept as policy_loss and not judged as one that should fall"
-_GAN = "two losses that play against each other: not judged as a falling loss"
 
 
 def certainty(head: Head) -> float:
@@ -73,43 +69,46 @@ class PlainText:
         self._place: dict[str, str] = {}
 
     def line(self, number: int, text: str) -> Iterable[Piece]:
-        rank, text = split_rank(text[:MAX_CHARS])
-        text = text.rstrip()
+        rank, text = None, text[:MAX_CHARS].strip()
+        if not text[:1].isdigit():  # "3: ..." may be a step as well as a rank
+            rank, text = split_rank(text)
         for k, template in enumerate(self._templates):
             numbers = template.read(text)
             if numbers is not None:
                 if k:
                     self._templates.insert(0, self._templates.pop(k))
-                return self._piece(template.slots, numbers, rank)
+                return self._piece(template, numbers, rank)
         slots = self._slots(text)
         if slots is None:
             return ()
+        template = Template(text, slots)
         if self._learnt < MAX_LEARNT:
             self._learnt += 1
-            template = Template(text, slots)
-            if template.read(text) is not None:
-                self._templates = [template, *self._templates][:MOST]
-        return self._piece(slots, tuple(text[s.start : s.end] for s in slots), rank)
+            self._templates = [template, *self._templates][:MOST]
+        return self._piece(template, template.numbers, rank)
 
     def end(self) -> Iterable[Piece]:
         return ()
 
-    def _piece(self, slots: Iterable[Slot], numbers: tuple[str, ...], rank: int | None) -> Iterable[Piece]:
-        place: dict[str, str] = {}
-        values: dict[str, float] = {}
-        for slot, number in zip(slots, numbers, strict=True):
-            if slot.name in POSITIONS:
-                place[slot.name] = number
-            elif (value := to_float(number)) is not None:
-                values[slot.name] = value * slot.factor if slot.factor != 1 else value
+    def _piece(self, template: Template, numbers: tuple[str, ...], rank: int | None) -> Iterable[Piece]:
+        place = {name: numbers[k] for k, name in template.place}
         if place:
             if "epoch" not in place and "epoch" in self._place:
                 place["epoch"] = self._place["epoch"]
             self._place = place
-        if not values:
+        if not template.values:
             return HELD
+        values: dict[str, float] = {}
+        for k, name, factor in template.values:
+            try:
+                value = float(numbers[k])
+            except ValueError:
+                spelled = to_float(numbers[k])
+                if spelled is None:
+                    continue
+                value = spelled
+            values[name] = value * factor
         where = self._place
-        values, note = _judgeable(values)
         return (
             Piece(
                 values,
@@ -118,8 +117,8 @@ class PlainText:
                 batch=to_int(where["batch"]) if "batch" in where else None,
                 batches=to_int(where["batches"]) if "batches" in where else None,
                 rank=rank,
-                kind=EVAL if all(is_eval(name) for name in values) else TRAIN,
-                note=note,
+                kind=template.kind,
+                note=template.note,
             ),
         )
 
@@ -180,24 +179,6 @@ def _factor(name: str, ours: str | None, unit: str) -> float:
     if ours == "tokens" or normal(name).startswith(("tok", "samples")):
         return {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}.get(unit, 1.0)
     return 1.0
-
-
-def _judgeable(values: dict[str, float]) -> tuple[dict[str, float], str | None]:
-    """The values, with a loss only where one should fall, and a remark if not."""
-    words = {word for name in values for word in normal(name).split("_")}
-    if "loss" in values and not _REWARDS.isdisjoint(words):
-        return {("policy_loss" if n == "loss" else n): v for n, v in values.items()}, _RL
-    sides = {s for n in values if (s := _side(normal(n).split("_"))) is not None}
-    return values, _GAN if sides == {"d", "g"} and "loss" not in values else None
-
-
-def _side(parts: list[str]) -> str | None:
-    """``d`` or ``g`` for the loss of a discriminator or generator."""
-    if "loss" not in parts or len(parts) != 2:
-        return None
-    word = parts[0] if parts[1] == "loss" else parts[1]
-    return {"d": "d", "g": "g", "dis": "d", "gen": "g", "disc": "d", "discriminator": "d",
-            "generator": "g", "critic": "d"}.get(word)  # fmt: skip
 
 
 FORMAT = LineFormat("plain_text", 'text with "step N ... loss X"', certainty, PlainText)
