@@ -1,6 +1,7 @@
 """Unpacks gzip, bzip2, xz and zstandard as a stream, with bounds on size and density.
 
-What comes out before packed data ends or breaks is kept: the log of a run that died is often cut off.
+What comes out before packed data ends is kept: the log of a run that died is often cut off. Damaged data is
+refused.
 """
 
 from __future__ import annotations
@@ -120,9 +121,9 @@ def codec_of(head: bytes) -> Codec | None:
 
 
 class Unpacked(io.RawIOBase):
-    """The unpacked bytes of ``packed``. notes: gets a line where the data ends too early or is damaged.
+    """The unpacked bytes of ``packed``. notes: gets a line where the data ends too early.
 
-    Raises UnreadableLog for a bomb, and for data that breaks before its first byte.
+    Raises UnreadableLog for a bomb, for damaged data, and where it ends before its first byte.
     """
 
     def __init__(self, packed: BinaryIO, codec: Codec, notes: list[str]) -> None:
@@ -143,8 +144,10 @@ class Unpacked(io.RawIOBase):
         try:
             data = b"" if self._ended else self._next(min(len(view), _CHUNK_BYTES))
         except (OSError, EOFError, zlib.error, lzma.LZMAError, ValueError) as error:
-            self._stop(f"is damaged ({error})")
-            data = b""
+            # Checksums stand behind the data: what was unpacked before may be wrong as well.
+            raise UnreadableLog(
+                f"the {self._codec.name} data is damaged ({error}). Copy the file again"
+            ) from error
         view[: len(data)] = data
         self._size += len(data)
         too_dense = self._size > RATIO_FROM_BYTES and self._size > MAX_RATIO * max(self._taken, 1)
@@ -166,7 +169,7 @@ class Unpacked(io.RawIOBase):
             elif self._decoder.needs_input:
                 given = self._read()
                 if not given:
-                    self._stop("ends in the middle")
+                    self._stop()
                     return b""
             data = self._decoder.decompress(given, most)
             if data:
@@ -188,10 +191,12 @@ class Unpacked(io.RawIOBase):
         self._taken += len(data)
         return data
 
-    def _stop(self, what: str) -> None:
+    def _stop(self) -> None:
         if not self._size:
-            raise UnreadableLog(f"the {self._codec.name} data {what} before its first line. Copy it again")
+            raise UnreadableLog(
+                f"the {self._codec.name} data ends in the middle before its first line. Copy the file again"
+            )
         self._notes.append(
-            f"the {self._codec.name} data {what}: read up to there, the end of the log is missing"
+            f"the {self._codec.name} data ends in the middle: read up to there, the end of the log is missing"
         )
         self._ended = True
