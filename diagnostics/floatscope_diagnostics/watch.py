@@ -103,7 +103,7 @@ class _Watcher:
                 self._clear()
                 return self._done, self._unread
             self._show_status(time.monotonic() - grown)
-            stop.wait(POLL_S)
+            stop.wait(POLL_S if ends.after_s is None else min(POLL_S, max(ends.after_s, 0.01)))
 
     def _is_over(self, ends: Ends, stop: threading.Event, now: float, *, begun: float, grown: float) -> bool:
         """Asked before the last reading, so that nothing written before the end is missed."""

@@ -62,7 +62,12 @@ def _one(d: Diagnosed, name: str, style: Style, *, everything: bool) -> str:
 
 
 def _head(d: Diagnosed, name: str, style: Style) -> Iterator[str]:
-    yield f"{style.paint(name, 'strong')}   {words.span(d.verdict.source)}"
+    span = words.span(d.verdict.source)
+    if len(name) + 3 + len(span) < style.width:
+        yield f"{style.paint(name, 'strong')}   {span}"
+    else:
+        yield style.paint(name, "strong")
+        yield span
     recipe = words.recipe_of(d)
     title = words.format_title(d.verdict.source)
     yield style.paint(f"{recipe + '. ' if recipe else ''}{title}, read in {d.seconds:.1f} s.", "faint")
@@ -155,7 +160,7 @@ def _not_checked(d: Diagnosed, style: Style, *, everything: bool, full: bool) ->
     lead = "Not checked"
     if not everything:  # a healthy run has a short report
         rules = len({rule for gap in gaps for rule in gap.rules})
-        text = f"{count(rules, 'rule')} for want of signals this log does not hold (--full lists them)"
+        text = f"{count(rules, 'rule')}: their signals are not logged (--full lists them)"
         yield from _wrapped(lead, text, style, lead=13, sign="warning")
         return
     for gap in gaps:
