@@ -10,6 +10,7 @@ import numpy as np
 from floatscope_diagnostics.curve_shapes.bins import Float64
 
 BACK_SHARE = 0.3  # of the peak's height: back
+RELAPSE_BINS = 3
 ONSET_SHARE = 0.15  # of the height, left for good on the way up
 
 
@@ -32,27 +33,49 @@ class Excursion:
 def excursions(y: Float64, *, threshold: float, noise: float) -> Iterator[Excursion]:
     """All excursions of more than ``threshold`` above the running minimum, in order.
 
-    noise: standard deviation of an entry; a curve is back when it is within two of it.
+    noise: standard deviation of an entry; a curve is back when it is within two of it.  One that rises again
+    within RELAPSE_BINS from a level it had not quite come down to is one excursion.
     """
+    held: Excursion | None = None
+    for e in _separate(y, threshold=threshold, noise=noise):
+        if held is not None and _relapse(y, held, e):
+            peak = held.peak if y[held.peak] >= y[e.peak] else e.peak
+            height = float(y[peak]) - held.base
+            held = Excursion(held.low, held.onset, held.noticed, peak, e.end, held.base, height)
+            continue
+        if held is not None:
+            yield held
+        held = e
+    if held is not None:
+        yield held
+
+
+def _relapse(y: Float64, held: Excursion, e: Excursion) -> bool:
+    if held.end is None or e.noticed - held.end > RELAPSE_BINS:
+        return False
+    return float(y[held.end : e.noticed].min()) - held.base > ONSET_SHARE * held.height
+
+
+def _separate(y: Float64, *, threshold: float, noise: float) -> Iterator[Excursion]:
     base, low = np.inf, 0
-    begun: int | None = None
+    begun = False
     noticed = peak = 0
     for i, value in enumerate(y.tolist()):
-        if begun is None:
+        if not begun:
             if value < base:
                 base, low = value, i
             elif value - base > threshold:
-                begun, noticed, peak = low, i, i
+                begun, noticed, peak = True, i, i
             continue
         if value > y[peak]:
             peak = i
         height = float(y[peak]) - base
         if value - base <= max(BACK_SHARE * height, 2.0 * noise):
             yield _made(y, low, noticed, peak, i, base)
-            begun = None
+            begun = False
             if value < base:
                 base, low = value, i
-    if begun is not None:
+    if begun:
         yield _made(y, low, noticed, peak, None, base)
 
 

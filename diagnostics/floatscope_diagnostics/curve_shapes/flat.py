@@ -24,13 +24,14 @@ PLATEAU_POINTS = 60
 BLOCKS = 20
 FLAT_SHARE = 0.01  # of the level: no progress
 NO_NOISE = 1e-9
+SPIKES_ASIDE = 1.35  # standard deviation of a normal sample over that of it without its largest sixth
 ERRORS = 2.0  # standard errors by which a change must be known
 NEVER_ROSE = 0.03  # of the level: nor was it ever better
 HIGH_LEVEL = 4.0  # nats: a language model that has learned word frequencies and no more has 5 to 8
 STUCK_SHARE, STUCK_LEVEL = 0.6, 0.6  # of the points without progress, at such a share of the first level
 CLASSES = (2, 3, 4, 5, 10, 100, 1000)  # usual numbers of classes; chance level is their logarithm
 CHANCE_SHARE = 0.005
-RATE_IN_USE = 0.5  # of its peak
+RATE_IN_USE = 0.3  # of its peak
 
 
 def frozen(life: Life) -> Iterator[Symptom]:
@@ -109,7 +110,8 @@ def plateau(life: Life, track: Track) -> Iterator[Symptom]:
     if never:
         notable = level >= HIGH_LEVEL or chance > 0
     else:
-        notable = track.log and level > STUCK_LEVEL * track.value(start) and _rate_in_use(life)
+        high = track.log and (level >= HIGH_LEVEL or chance > 0) and level > STUCK_LEVEL * track.value(start)
+        notable = high and _rate_in_use(life, track, begin / len(middle))
         if track.log and level < 0.5 * track.value(start):
             return  # far below where it began: it has converged
     at = int(track.step[begin * len(track) // len(middle)])
@@ -134,7 +136,8 @@ def _error(middle: Float64) -> float:
     """Standard error of the level of a fifth of the log, from how its last blocks scatter about a line."""
     part = middle[-int(STUCK_SHARE * BLOCKS) :]
     at = np.arange(len(part))
-    return float(np.std(part - np.polyval(np.polyfit(at, part, 1), at))) / math.sqrt(4.0)
+    off = np.sort(np.abs(part - np.polyval(np.polyfit(at, part, 1), at)))[: -len(part) // 6]  # spikes aside
+    return SPIKES_ASIDE * float(np.sqrt(np.mean(off**2))) / math.sqrt(4.0)
 
 
 def _chance(level: float, vocab_size: int | None) -> int:
@@ -146,7 +149,10 @@ def _chance(level: float, vocab_size: int | None) -> int:
     return 0
 
 
-def _rate_in_use(life: Life) -> bool:
-    """Whether the learning rate is still near its peak at the end, or is not logged."""
+def _rate_in_use(life: Life, track: Track, begin: float) -> bool:
+    """Whether the learning rate was near its peak in the first half of the flat part, or is not logged."""
     rate = life.rate
-    return rate is None or float(rate.level[-1]) >= RATE_IN_USE * float(rate.level.max())
+    if rate is None:
+        return True
+    middle = rate.at(int(track.step[int((0.5 + 0.5 * begin) * (len(track) - 1))]))
+    return float(rate.level[middle]) >= RATE_IN_USE * float(rate.level.max())

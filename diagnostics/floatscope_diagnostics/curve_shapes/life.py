@@ -14,6 +14,7 @@ from floatscope_diagnostics.curve_shapes.track import Track, track_of
 from floatscope_diagnostics.episodes import Symptom
 
 PREFIX = "curve_"  # of the signals that come from here
+LEAP_POINTS = 3
 NEAR_START = 0.25  # a log that begins later in its own steps is a window of a longer run
 
 
@@ -69,6 +70,16 @@ class Life:
             return None
         a, b = rate.at(first), rate.at(last)
         return float(rate.level[a : b + 1].min()), float(rate.level[a : b + 1].max())
+
+    def rate_leaps(self, first: int, last: int) -> float:
+        """Largest factor by which the rate rose within three points between two steps, warm-up aside."""
+        rate = self.rate
+        if rate is None or len(rate) <= LEAP_POINTS:
+            return 1.0
+        a, b = max(rate.at(first) - LEAP_POINTS, LEAP_POINTS), rate.at(last)
+        before, after = rate.level[a : b + 1 - LEAP_POINTS], rate.level[a + LEAP_POINTS : b + 1]
+        known = before > 0
+        return float((after[known] / before[known]).max()) if known.any() else 1.0
 
 
 def ends_nonfinite(curve: Curve) -> bool:

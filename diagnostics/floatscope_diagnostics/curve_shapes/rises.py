@@ -24,7 +24,8 @@ from floatscope_diagnostics.episodes import Symptom
 RISE_FACTOR, RISE_SHARE = 1.2, 0.5
 RISE_SIGMA = 8.0  # of the points' own noise; a running minimum lies 3 below the level, tails reach 4
 PROGRESS_SHARE = 0.05  # of what had been gained since the start: less is no loss of training
-FEW_POINTS, FEW_FACTOR = 8, 1.5  # with fewer points noise cannot be told
+FEW_POINTS, FEW_FACTOR = 24, 1.5  # with fewer points the rise itself is a part of what noise is taken from
+FEW_SIGMA = 5.0  # root mean squares of the upward changes from point to point outside of the rise
 NOTABLE_FACTOR = 1.3  # data of another kind moves a loss by less
 NOTABLE_POINTS = 3  # a shorter spike is one batch or two
 EARLY_SHARE = 0.12  # of the log: warm-up
@@ -34,10 +35,11 @@ PROGRESS_OF_RISE = 0.25  # so much must have been learned for its loss to mean a
 FAR_FACTOR = 1.5
 LAST_FACTOR = 1.8  # one last point this far up is not left for noise
 DRIFT_FACTOR, DRIFT_SIGMA = 1.03, 6.0
+DRIFT_ABOVE_BEFORE = 2.0  # times the largest earlier rise
 DRIFT_SHARE, DRIFT_POINTS = 0.12, 12  # of the points, and points at least, that go up
 RATE_RISES = 1.25  # times, within the rise: the loss follows the schedule
-RATE_DECAYED = 0.75  # of its peak, before it rises again: a restart of the schedule
-RATE_JUMPS = 2.8  # times its largest so far (as for the row-wise signal): no schedule
+RATE_JUMPS = 2.8  # times from one point to the third after it (as for the row-wise signal) and
+RATE_ABOVE = 1.5  # times its largest so far: no schedule
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,11 @@ def _found(track: Track) -> Iterator[Excursion]:
     noise = _noise(track)
     least = math.log(RISE_FACTOR) if track.log else RISE_SHARE
     if len(track) < FEW_POINTS:
-        yield from excursions(track.close, threshold=math.log(FEW_FACTOR) if track.log else 1.0, noise=0.0)
+        for e in excursions(track.y, threshold=math.log(FEW_FACTOR) if track.log else 1.0, noise=0.0):
+            outside = np.concatenate((np.diff(track.y[: e.onset]), np.diff(track.y[e.end or len(track) :])))
+            upward = np.clip(outside, 0.0, None)
+            if not len(upward) or e.height > FEW_SIGMA * float(np.sqrt(np.mean(upward**2))):
+                yield e
         return
     yield from excursions(track.close, threshold=max(least, RISE_SIGMA * noise), noise=noise)
 
@@ -99,10 +105,11 @@ def _facts(life: Life, track: Track, e: Excursion) -> _Facts:
     before = life.rate_near(life.curves.first_step, first)
     follows = jump = False
     if rate is not None and before is not None and rate[0] > 0:
-        rose = life.rate_near(first, first)
-        old = rose[0] if rose is not None else rate[0]
-        jump = rate[1] > RATE_JUMPS * before[1] and before[1] > 0 and e.onset >= ABRUPT_BINS
-        follows = rate[1] > RATE_RISES * old and not jump
+        at = life.rate_near(first, first) or rate
+        jump = (
+            before[1] > 0 and rate[1] > RATE_ABOVE * before[1] and life.rate_leaps(first, last) > RATE_JUMPS
+        )
+        follows = rate[1] > RATE_RISES * at[0] and not jump
     return _Facts(
         factor=math.exp(min(rise, 600.0)) if track.log else rise,
         points=int(track.size[e.onset : stop].sum()),
@@ -145,11 +152,12 @@ def _spike(life: Life, track: Track, e: Excursion, facts: _Facts, series: str) -
 def _open(life: Life, track: Track, e: Excursion, facts: _Facts, series: str) -> Symptom:
     """A rise that has not come back: which one, and whether to act on it."""
     kind = "divergence"
+    highest = math.exp(min(e.height, 600.0)) if track.log else e.height
     if facts.abrupt and not facts.above_start and facts.factor < 2.0:
         kind = "step"
-    elif not facts.abrupt and not facts.above_start and facts.factor < FAR_FACTOR:
+    elif not facts.abrupt and not facts.above_start and highest < FAR_FACTOR:
         kind = "drift"
-    notable = facts.factor >= NOTABLE_FACTOR or not track.log
+    notable = highest >= NOTABLE_FACTOR or not track.log
     if kind == "drift":
         notable = facts.points >= max(DRIFT_POINTS, DRIFT_SHARE * track.points)
     if len(track) - e.onset < 2 and track.curve.width < 4:  # the last point alone
@@ -181,6 +189,9 @@ def _drift(life: Life, track: Track, series: str) -> Iterator[Symptom]:
     if not found or found[-1].end is not None:
         return
     e = found[-1]
+    earlier = excursions(track.smooth[: e.onset], threshold=noise, noise=noise)
+    if e.height < DRIFT_ABOVE_BEFORE * max((x.height for x in earlier), default=0.0):
+        return  # it has wandered as far before
     facts = _facts(life, track, e)
     thirds = [float(np.median(p)) for p in np.array_split(track.y[e.onset :], 3) if len(p)]
     rising = len(thirds) == 3 and thirds[2] - thirds[0] > 0.25 * e.height and thirds[2] >= thirds[1] - noise

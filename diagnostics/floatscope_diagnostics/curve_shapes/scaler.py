@@ -22,6 +22,7 @@ FROM = 1024.0  # a scale that once stood here and is at the floor now has collap
 BEGUN_STEPS = 50  # later than that it is no search at the start
 SKIPPED_PCT = 20.0
 TINY = 1e-320
+LAST_POINTS = 3
 AT_BEST = 0.05  # of the loss, above its lowest value
 
 
@@ -42,7 +43,8 @@ def scale_falls(life: Life) -> Iterator[Symptom]:
     skipped = _skipped_pct(life, curve)
     below = end < FLOOR <= top or (end < FLOOR and halvings >= 1)
     early = life.from_start and int(curve.last_step[-1]) <= BEGUN_STEPS
-    fell = halvings >= FALLS and end <= LOW and not (early and end >= FLOOR)
+    always = bool(len(last) > 1 and curve.width == 1 and (np.diff(last) < 0).all())  # at each row of the log
+    fell = halvings >= FALLS - always and end <= LOW and not (early and end >= FLOOR)
     floored = (
         end <= FLOOR and top >= FROM and (skipped is None or skipped >= SKIPPED_PCT or halvings >= FALLS)
     )
@@ -64,7 +66,7 @@ def scale_falls(life: Life) -> Iterator[Symptom]:
             "scale": end,
             "top": top,
             "notable": 1.0,
-            "harmless": float(_trains_on(life, int(curve.first_step[at]))),
+            "harmless": float(_trains_on(life)),
             **({} if skipped is None else {"skipped_pct": skipped}),
         },
     )
@@ -84,12 +86,10 @@ def _skipped_pct(life: Life, scale: Curve) -> float | None:
     return 100.0 * (float(skipped.high.max()) - float(skipped.low.min())) / steps
 
 
-def _trains_on(life: Life, onset: int) -> bool:
-    """Whether the loss fell on after the scale had."""
+def _trains_on(life: Life) -> bool:
+    """Whether the loss falls at the end and is at its best."""
     loss = life.loss
-    if loss is None or life.ends_broken:
+    if loss is None or life.ends_broken or len(loss) < LAST_POINTS:
         return False
-    after = loss.y[loss.at(onset) :]
-    if len(after) < 3:
-        return False
-    return float(after[-1]) < float(after[0]) and float(after[-1]) <= float(loss.y.min()) + AT_BEST
+    last = loss.y[-LAST_POINTS:]
+    return float(last[-1]) < float(last[0]) and float(last[-1]) <= float(loss.y.min()) + AT_BEST

@@ -52,7 +52,7 @@ def _of(life: Life) -> Iterator[Symptom]:
             return
     up = list(rises(life, loss, series=series))
     yield from up
-    if not any(s.open for s in up):
+    if not any(s.open or s.extra.get("notable") for s in up):
         yield from plateau(life, loss)
 
 

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from floatscope_diagnostics.curve_shapes.telling import of_curve
 from floatscope_diagnostics.placing import bad_values
 from floatscope_diagnostics.precision import fitting
 from floatscope_diagnostics.rule import (
@@ -97,6 +98,9 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             decisive_test="Replay the step with masking off and casts that do not saturate: the "
             "loss becomes NaN.",
         )
+    if run.curves_only:
+        yield from _from_curves(symptoms, run)
+        return
     for z in symptoms.of("loss_zero"):
         was_high = (z.expected or 0.0) > USUAL_LOSS
         if (z.rows > 1 and was_high) or symptoms.near("grad_norm_nonfinite", z.onset, before=1, after=1):
@@ -115,6 +119,33 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
 
     yield from _repeats(symptoms, run)
     yield from _missing(symptoms, run)
+
+
+def _from_curves(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
+    """A loss that is 0 or left out for good, and gradients of constants under a loss that still moves."""
+    told = {0.0: "and the gradient norm is missing", 1.0: "and so is the gradient norm",
+            2.0: "while the gradient norm is not finite", 3.0: "while the gradient norm is not"}  # fmt: skip
+    lost = symptoms.of("curve_loss_zero", "curve_loss_gone")
+    for s in lost:
+        zero = s.signal == "curve_loss_zero"
+        what = f"The loss is exactly 0 from step {s.onset:,} on, {told[s.extra.get('grad', 0.0)]}: loggers "
+        what += "print 0.0 for a loss that was NaN."
+        if not zero:
+            what = f"The loss is missing from step {s.onset:,} on while the other numbers go on: loggers "
+            what += "leave out a loss that was NaN."
+        yield of_curve(
+            s,
+            cause="masked_nonfinite",
+            symptom="nonfinite",
+            severity="warning",
+            confidence=0.75,
+            summary=what,
+            evidence=[Evidence("loss", s.onset, 0.0 if zero else None, "a number above 0 at every step")],
+            remedy=PLAIN,
+            decisive_test="Print the loss before the logger touches it.",
+        )
+    if not lost and not symptoms.of("curve_frozen"):
+        yield from _repeats(symptoms, run)
 
 
 def _repeats(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:

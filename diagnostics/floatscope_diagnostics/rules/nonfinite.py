@@ -1,13 +1,17 @@
 """FS901 non-finite values without a known cause.
 
 What it checks
-    NaN or Inf in the loss, the gradient norm, a tensor, a gradient or an update.
+    NaN or Inf in the loss, the gradient norm, a tensor, a gradient, an update or another logged scalar.
 Why it matters
     From the first such step on the weights are usually lost; every step after it is wasted.
 How it decides
-    No threshold. It speaks up only when no other rule explains the values.
+    No threshold. It speaks up only when no other rule explains the values. Without tensor statistics other
+    scalars are looked at as well: one that was finite and then is never finite again, and a loss or norm that
+    never was; the gradient norm from three points on, with loss scaling from twelve. A loss that came back
+    after a few bad points is a warning.
 What excludes it
-    Any other rule that explains the values; overflows that a dynamic loss scale answers by halving.
+    Any other rule that explains the values; overflows that a dynamic loss scale answers by halving; scalars
+    that are neither losses nor norms and never had a value (columns that are not filled).
 Known false positives
     None: the values are there. What stays open is where they come from.
 What to do
@@ -22,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from floatscope_diagnostics.curve_shapes.telling import of_curve
 from floatscope_diagnostics.episodes import Symptom
 from floatscope_diagnostics.placing import bad_values
 from floatscope_diagnostics.rule import (
@@ -37,6 +42,12 @@ from floatscope_diagnostics.rule import (
 )
 
 LASTING_ROWS = 3
+FEW_SHARE = 0.03  # of the finite points: bad ones that a run has got over
+MUST_BE_FINITE = ("loss", "norm", "perplexity", "ppl", "nll", "mse")
+REMEDY = Remedy(
+    "Stop, go back to the last clean step, and log nan_count, inf_count, amax and scale of every tensor for "
+    "the steps before it."
+)
 SIGNALS = (
     "nonfinite_forward",
     "nonfinite_weight",
@@ -54,7 +65,10 @@ GRADIENTS = ("nonfinite_grad", "nonfinite_weight_grad")  # a dynamic loss scale 
 
 def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding]:
     """One finding at the first non-finite value of the run."""
-    yield from _gradient_norm(symptoms, run)
+    if run.curves_only:
+        yield from _scalars(symptoms, run)
+    else:
+        yield from _gradient_norm(symptoms, run)
     found = [
         s
         for s in symptoms.of(*SIGNALS)
@@ -67,29 +81,74 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
     order = {name: k for k, name in enumerate(SIGNALS)}
     lead = min(here, key=lambda s: order[s.signal])
     where = f" in {lead.tensor}" if lead.tensor else " in the loss"
+    back = _came_back(first, symptoms) if run.curves_only else None
     yield Finding(
         cause="undetermined",
         symptom="nonfinite",
-        severity="critical",
+        severity="critical" if back is None else "warning",
         confidence=0.5,
         onset=first.onset,
         detected=first.detected,
-        last=None,
+        last=None if back is None else back.last,
+        resolved=None if back is None else back.last + 1,
         rank=first.rank,
         segment=first.segment,
         tensors=lead.first,
         affected=len(lead.tensors),
         order="backward" if lead.signal == "nonfinite_grad" else "forward",
-        summary=f"NaN or Inf appears{where} at step {first.onset:,}; no rule explains where it comes from.",
+        summary=f"NaN or Inf appears{where} at step {first.onset:,}; no rule explains where it comes from."
+        + ("" if back is None else f" After step {back.last:,} the loss is finite again."),
         evidence=tuple(_shown(s) for s in here),
         alternatives=() if lead.tensor or INPUT_COUNTS & run.stats else UNLOCATED,
-        remedy=Remedy(
-            "Stop, go back to the last clean step, and log nan_count, inf_count, amax and scale of every "
-            "tensor for the steps before it."
-        ),
+        remedy=REMEDY,
         decisive_test="Replay the step with the same batch. If it fails again, the first tensor "
         "named leads to the operation.",
     )
+
+
+def _came_back(first: Symptom, symptoms: Symptoms) -> Symptom | None:
+    """The curve's own view of a loss that had a few bad points and is finite again; else None."""
+    for s in symptoms.of("curve_nonfinite"):
+        same = s.peak_tensor == "loss" and s.segment == first.segment
+        if same and not s.open and s.rows <= FEW_SHARE * s.extra.get("finite", 0.0):
+            return s
+    return None
+
+
+def _scalars(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
+    """Other scalars that are not finite for good, told once for all that broke together."""
+    found = [s for s in symptoms.of("curve_nonfinite") if s.open and s.peak_tensor != "loss"]
+    lost = [s for s in symptoms.of("loss_nonfinite") if s.open]
+    told: list[Symptom] = []
+    for s in sorted(found, key=lambda s: (s.onset, not _matters(s))):
+        if not _matters(s) or any(x.segment == s.segment and x.onset <= s.onset for x in (*lost, *told)):
+            continue
+        told.append(s)
+        others = [str(o.peak_tensor) for o in found if o.onset == s.onset and o is not s][:3]
+        alone = "loss" not in run.scalars and "loss" in str(s.peak_tensor).lower()
+        yield of_curve(
+            s,
+            cause="undetermined",
+            symptom="nonfinite",
+            severity="critical" if alone else "warning",
+            confidence=0.5,
+            summary=f"{s.peak_tensor} is NaN or Inf at each of its last {s.rows:,} points, since step "
+            f"{s.onset:,}{', with ' + ', '.join(others) if others else ''}.",
+            evidence=[Evidence(str(s.peak_tensor), s.onset, s.value, "finite")],
+            alternatives=UNLOCATED,
+            remedy=REMEDY,
+            decisive_test="Print this number's own inputs in one step: the first that is not finite names "
+            "the operation.",
+        )
+
+
+def _matters(s: Symptom) -> bool:
+    """Whether a scalar is one that has to be finite: columns that are never filled and rates of nothing are
+    NaN in many logs.
+    """
+    name = str(s.peak_tensor).lower()
+    kept = any(word in name for word in MUST_BE_FINITE)
+    return kept and (s.rows >= 2 or s.extra.get("finite", 0.0) == 0 or "loss" in name)
 
 
 def _shown(s: Symptom) -> Evidence:

@@ -1,0 +1,1 @@
+"""Synthetic training curves, healthy and with every symptom, and how the diagnosis does on them."""
