@@ -109,6 +109,19 @@ def test_several_files_of_a_folder_are_one_run_with_its_restart(tmp_path: Path) 
     assert any("1 of 3 files could not be read" in n for n in run.notes)
 
 
+def test_training_and_validation_folders_are_one_run(tmp_path: Path) -> None:
+    write(tmp_path, events({"epoch_loss": {0: 2.0, 1: 1.5}}), "logs/train/events.out.tfevents.1.a.v2")
+    write(tmp_path, events({"epoch_loss": {0: 2.5, 1: 2.0}}), "logs/validation/events.out.tfevents.2.a.v2")
+    run = read_one(tmp_path)
+    assert run.curves == {"loss": {0: 2.0, 1: 1.5}, "eval_loss": {0: 2.5, 1: 2.0}}
+
+
+def test_losses_of_reinforcement_learning_are_not_judged(tmp_path: Path) -> None:
+    run = read_one(write(tmp_path, events({"loss": LOSS, "rollout/ep_rew_mean": LOSS})))
+    assert "loss" not in run.curves
+    assert run.curves["curve/loss"] == LOSS
+
+
 def test_points_without_a_step_are_counted(tmp_path: Path) -> None:
     data = first_event() + b"".join(event(None, 1.7e9, simple("loss", float(k))) for k in range(5))
     run = read_one(write(tmp_path, data))

@@ -6,12 +6,9 @@ import re
 from collections.abc import Iterable, Mapping
 
 from floatscope.protocol.json_rows import RESERVED
-from floatscope_diagnostics.readers.names import guess
+from floatscope_diagnostics.readers.names import also_possible, guess, rivals
 from floatscope_diagnostics.readers.run_log import Tally, UnreadableLog
 
-_ADVERSARIES = re.compile(
-    r"discriminator|generator|critic|(?<![a-z])actor|(?<![a-z])[dg]_?loss|loss_?[dg](?![a-z])", re.I
-)
 _HELD_OUT = re.compile(r"(?<![a-z])(?:val|valid|validation|eval|test|dev)(?![a-z])", re.I)
 _LOSS = re.compile(r"loss(?![a-z])", re.I)
 
@@ -30,9 +27,16 @@ def curve_names(names: Iterable[str], tally: Tally, given: Mapping[str, str]) ->
     taken = set(given.values())
     guessed = guess(known)
     mapping = {n: our for n, our in guessed.items() if our not in RESERVED | taken and n not in given}
+    rival = rivals(known)
+    if rival is not None and "loss" not in taken:
+        tally.note(rival)
+        mapping = {n: our for n, our in mapping.items() if our not in ("loss", "eval_loss")}
+        mapping |= {n: f"curve/{n}" for n in ("loss", "eval_loss") if n in known}
     mapping |= given
-    if "loss" not in mapping.values():
+    if rival is None and "loss" not in mapping.values():
         mapping |= _only_loss([n for n in known if n not in mapping], tally)
+    for note in also_possible(known, mapping):
+        tally.note(note)
     if {"time", "eta_seconds", "data_time"} <= set(known):
         mapping["time"] = "step_time_s"
     taken = set(mapping.values())
@@ -45,11 +49,8 @@ def curve_names(names: Iterable[str], tally: Tally, given: Mapping[str, str]) ->
 
 
 def _only_loss(names: list[str], tally: Tally) -> dict[str, str]:
-    """The one curve that is called a training loss, if it is not one of two that play against each other."""
+    """The curve that is called a training loss, if there is only one."""
     losses = [n for n in names if _LOSS.search(n) and not _HELD_OUT.search(n)]
-    if any(_ADVERSARIES.search(n) for n in losses):
-        tally.note("losses that play against each other (GAN, actor-critic): not judged as a falling loss")
-        return {}
     if len(losses) > 1:
         tally.note("several losses and no total: kept by their names, not judged as one that should fall")
     return {losses[0]: "loss"} if len(losses) == 1 else {}

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from floatscope_diagnostics.readers.formats import claimed
+from floatscope_diagnostics.readers.tensorboard import BESIDE
 
 MAX_DEPTH = 12
 MAX_ENTRIES = 200_000
@@ -98,7 +99,8 @@ def _group(path: str) -> tuple[str, str]:
     """Kind and folder of the run that a file is part of; a file that stands alone is its own."""
     folder, name = os.path.split(path)
     if _EVENTS.search(name):
-        return TENSORBOARD, folder
+        beside = os.path.basename(folder) in BESIDE
+        return TENSORBOARD, os.path.dirname(folder) if beside else folder
     metric = _metric(path)
     if metric is not None:
         return MLFLOW, metric

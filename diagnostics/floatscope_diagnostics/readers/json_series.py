@@ -46,6 +46,7 @@ def read(opened: Opened) -> Iterator[RunLog]:
     curves: dict[str, Points] = {}
     if isinstance(value, Mapping):
         _find(value, "", curves, 1)
+        curves = _without_wrapper(curves)
         curves = _by_step_column(curves)
     if not curves:
         raise UnreadableLog(
@@ -67,6 +68,15 @@ def _find(value: Mapping[str, Any], prefix: str, curves: dict[str, Points], dept
             curves[name] = points
         elif isinstance(inner, Mapping) and depth < _MAX_DEPTH:
             _find(inner, name + "/", curves, depth + 1)
+
+
+def _without_wrapper(curves: dict[str, Points]) -> dict[str, Points]:
+    """Names without the first part, if all have the same: it names the document, not a curve."""
+    firsts = {name.partition("/")[0] for name in curves}
+    named = {"loss", "eval_loss"} & set(guess(curves).values())
+    if named or len(firsts) != 1 or len(curves) < 2 or not all("/" in name for name in curves):
+        return curves
+    return {name.partition("/")[2]: points for name, points in curves.items()}
 
 
 def _points(value: object) -> Points | None:

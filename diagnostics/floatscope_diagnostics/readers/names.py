@@ -19,11 +19,13 @@ ALIASES: dict[str, tuple[str, ...]] = {
         "train_loss_total", "ce_loss", "nll_loss", "train_nll_loss", "train_ce_loss",
         "train_loss_total_loss", "train_loss_epoch", "loss_epoch", "train_loss_avg", "avg_loss",
         "mean_loss", "train_avg_loss", "train_mean_loss", "loss_metrics_global_avg_loss",
+        "main_loss", "epoch_loss", "train_epoch_loss",
     ),
     "eval_loss": (
         "eval_loss", "val_loss", "valid_loss", "validation_loss", "eval_loss_step", "test_loss",
         "loss_val", "loss_eval", "loss_valid", "loss_validation", "val_loss_epoch", "dev_loss",
         "valid_loss_epoch", "val_total_loss", "loss_test", "eval_nll_loss", "val_lm_loss",
+        "lm_loss_validation", "validation_main_loss", "val_epoch_loss", "epoch_val_loss",
     ),
     "ref_loss": ("ref_loss", "baseline_loss"),
     "grad_norm": (

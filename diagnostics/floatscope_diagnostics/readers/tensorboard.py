@@ -5,6 +5,7 @@ Messages: tensorflow/core/util/event.proto, framework/summary.proto, framework/t
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -40,6 +41,8 @@ _CONTENT_TYPES = {
     1: "<f4", 2: "<f8", 3: "<i4", 4: "<u1", 5: "<i2", 6: "<i1", 9: "<i8", 10: "?", 17: "<u2", _HALF: "<f2",
     22: "<u4", 23: "<u8",
 }  # fmt: skip  # types.proto
+HELD_OUT = frozenset(("validation", "val", "valid", "eval", "test"))
+BESIDE = HELD_OUT | {"train"}  # folders in which Keras and TF estimators write two halves of one run
 _OTHER_AXIS = (" vs samples", " vs tokens")  # Megatron-LM draws its curves over samples once more
 
 
@@ -62,9 +65,10 @@ def read_parts(parts: Iterable[Opened]) -> Iterator[RunLog]:
     broken = 0
     for part in parts:
         given = part.mapping
+        held_out = os.path.basename(os.path.dirname(os.path.abspath(part.name))) in HELD_OUT
         for record in records(part):
             try:
-                _take(record, series, counts, tally)
+                _take(record, "val/" if held_out else "", series, counts, tally)
             except WireError:
                 broken += 1
     if broken:
@@ -75,8 +79,8 @@ def read_parts(parts: Iterable[Opened]) -> Iterator[RunLog]:
     yield RunLog(RunInfo(), FORMAT, series.batches(mapping), tally)
 
 
-def _take(record: bytes, series: Series, counts: dict[str, int], tally: Tally) -> None:
-    """Adds the scalars of one event."""
+def _take(record: bytes, prefix: str, series: Series, counts: dict[str, int], tally: Tally) -> None:
+    """Adds the scalars of one event. prefix: in front of their names, which are the same in both halves."""
     time = float("nan")
     step: int | None = None
     for number, wire, value in fields(record):
@@ -87,12 +91,13 @@ def _take(record: bytes, series: Series, counts: dict[str, int], tally: Tally) -
         elif number == _SUMMARY and isinstance(value, bytes):
             for inner, _, summary in fields(value):
                 if inner == _VALUE and isinstance(summary, bytes):
-                    _take_value(summary, step, time, series, counts, tally)
+                    tag, found = _value(summary)
+                    if tag and found is not None:
+                        _add(prefix + tag, step, found, time, series, counts, tally)
 
 
-def _take_value(
-    summary: bytes, step: int | None, time: float, series: Series, counts: dict[str, int], tally: Tally
-) -> None:
+def _value(summary: bytes) -> tuple[str, float | None]:
+    """Tag and scalar of a Summary.Value; None for pictures, text and whole tensors."""
     tag = ""
     found: float | None = None
     for number, wire, value in fields(summary):
@@ -102,8 +107,18 @@ def _take_value(
             (found,) = struct.unpack("<f", value)
         elif number == _TENSOR and wire == BYTES and isinstance(value, bytes):
             found = scalar_of(value)
-    if found is None or not tag:
-        return
+    return tag, found
+
+
+def _add(
+    tag: str,
+    step: int | None,
+    value: float,
+    time: float,
+    series: Series,
+    counts: dict[str, int],
+    tally: Tally,
+) -> None:
     if tag.endswith(_OTHER_AXIS):
         tally.note("curves over samples or tokens instead of steps were left out")
         return
@@ -113,7 +128,7 @@ def _take_value(
         counts[tag] = at + 1
         if at == 1:
             tally.note(f"{tag[:60]} is logged without a step: its points are counted")
-    series.add(tag, at, found, time)
+    series.add(tag, at, value, time)
 
 
 def scalar_of(tensor: bytes) -> float | None:
