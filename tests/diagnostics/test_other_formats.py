@@ -217,6 +217,29 @@ READ: dict[str, Series] = {
     },
     # the first row is one batch, the others sums since the row before
     "spacy": {"loss_ner": [(200, 2301.2), (400, 1101.2)], "score": [(0, 0.0), (200, 0.41), (400, 0.61)]},
+    "tacotron2": {
+        "loss": [(0, 32.11), (1, 28.11), (2, NAN)],
+        "grad_norm": [(0, 12.11), (1, 22.11), (2, NAN)],
+        "eval_loss": [(1, 27.5012)],
+    },
+    "tacotron2-waveglow": {"loss": [(0, 0.521), (1, -0.121), (2, -2.321), (3, NAN)]},
+    "rl_lines": {"value_function_loss": [(0, 0.01), (1, NAN)], "mean_reward": [(0, 0.1), (1, 0.2)]},
+    "rl_lines-agents": {"mean_reward": [(12000, 1.202), (24000, 1.602)]},
+    # the same box, but a loss that has to fall
+    "rl_table-diffusion": {
+        "loss": [(0, 0.991), (10, NAN)],
+        "grad_norm": [(0, 0.512), (10, NAN)],
+        "param_norm": [(0, 1010.0), (10, 1010.0)],
+    },
+    # thousands comma in the step
+    "basicsr": {"loss": [(100, 0.121), (1200, 0.0421)], "lr": [(100, 1e-4), (1200, 1e-4)]},
+    "basicsr-gan": {"l_d_real": [(100, 0.68), (200, 0.48)], "step_time_s": [(100, 0.3), (200, 0.3)]},
+    "paddle-speech": {"loss": [(100, 200.11), (200, 150.11)], "eval_loss": [(200, 110.2)]},
+    "average_meter-pcdet": {
+        "loss": [(0, 9.234), (50, 5.234), (464, 3.234)],
+        "step_time_s": [(0, 2.21), (50, 0.51), (464, 2.21)],
+    },
+    "tqdm-rich": {"loss": [(2, 2.31), (18, 2.11), (27, 1.91)], "eval_loss": [(27, 2.011)]},
     # a test is the validation of a log that has no other; the training loss may be called just "loss"
     "epoch_blocks-one-line": {
         "loss": [(1, 1.2), (2, 0.8), (3, 0.6)],
@@ -233,6 +256,9 @@ NO_LOSS = (
     "mlperf-accuracy",
     "boosting-catboost",
     "spacy",
+    "rl_lines",
+    "rl_lines-agents",
+    "basicsr-gan",
 )
 
 NOTES = {
@@ -240,6 +266,8 @@ NOTES = {
     "keras-one-epoch": "mean since the epoch's start",
     "cyclegan": "play against each other",
     "stylegan": "play against each other",
+    "basicsr-gan": "play against each other",
+    "rl_lines": "reinforcement learning",
     "rl_table": "nan of an episode mean",
     "rl_table-sb3": "reinforcement learning",
     "wetts": "no label in the batch",

@@ -9,7 +9,7 @@ from floatscope_diagnostics.readers.numbers import NUMBER, to_float
 
 NAME = r"[A-Za-z][\w./@'-]{0,80}"
 # name: 1.5   name: [nan]   name: 1.5 (1.6), of which the first number is taken
-COLON = re.compile(rf"({NAME})[ ]?:\s{{0,12}}\[?({NUMBER})", re.I)
+COLON = re.compile(rf"({NAME})[ ]?:(?:\s{{1,12}}\[?|\[)({NUMBER})", re.I)
 # name=1.5
 EQUALS = re.compile(rf"({NAME})\s?=\s{{0,12}}\[?({NUMBER})", re.I)
 # name 1.5

@@ -19,7 +19,9 @@ from floatscope_diagnostics.readers.numbers import NUMBER, to_float
 from floatscope_diagnostics.readers.piece import EVAL, Piece
 
 _TRAIN = re.compile(
-    r"\b(?:Epoch: ?\[(?P<a>\d{1,9})\]|Train: (?P<b>\d{1,9})|Train: ?\[(?P<c>\d{1,9})/\d{1,9}\])"
+    r"\b(?:Epoch: ?\[(?P<a>\d{1,9})\]|"
+    r"Train:\s{1,6}(?P<b>\d{1,9})(?:/\d{1,9}\s{1,4}\(\s{0,4}\d{1,3}%\))?|"
+    r"Train: ?\[(?P<c>\d{1,9})/\d{1,9}\])"
     r"\s{0,4}\[\s{0,9}(?P<batch>\d{1,12})/(?P<batches>\d{1,12})(?:\s\(\s{0,4}\d{1,3}%\))?\]"
 )
 _TEST = re.compile(r"\b(?:Test|Val|Valid):?(?: \(EMA\))?:\s{0,4}\[\s{0,9}\d{1,12}/\s{0,9}\d{1,12}\]")
@@ -27,6 +29,12 @@ _VALUE = re.compile(
     rf"(?:^|[\s,;])([A-Za-z][\w@/]{{0,60}})[: ]\s{{0,6}}({NUMBER}|\d{{1,9}}\.\d{{1,9}}(?=s\b))"
     rf"s?(?:\s{{0,4}}\(\s{{0,6}}({NUMBER})\))?",
     re.I,
+)
+_TWO_WORDS = (
+    ("Time cost", "eta"),
+    ("Data time", "data"),
+    ("Batch time", "time"),
+    ("Forward time", "forward_time_s"),
 )
 _OURS = {"learning_rate": "lr", "time": "step_time_s", "data": "data_time_s", "eta": "", "max": "", "mem": ""}
 
@@ -63,7 +71,10 @@ class Parser:
             test = _values(text, 3)
             self._test = {k: v for k, v in test.items() if not k.endswith("time_s") and k != "lr"}
             return HELD
-        values = _values(text[at.end() :].replace("\t", "  "), 2)
+        rest = text[at.end() :].replace("\t", "  ")
+        for words, name in _TWO_WORDS:
+            rest = rest.replace(words, name)
+        values = _values(rest, 2)
         out = self.end()
         if not values:
             return out

@@ -28,7 +28,7 @@ _LOSS = re.compile(
 _RATE = re.compile(rf"\b(?:lr|learning rate)\s{{0,9}}[:=]\s{{0,9}}({NUMBER})", re.I)
 # "Epoch 3, Loss: 0.41, Val Loss: 0.45"; not "Dice loss: 0.2"
 _BARE = re.compile(rf"(?:^|[,|;()-]|\d)\s{{0,9}}loss\s{{0,9}}[:=]\s{{0,9}}({NUMBER})", re.I)
-_BAR = re.compile(r"\d{1,3}%\|")
+_BAR = re.compile(r"\d{1,3}%\||\u2501")
 _BEST = re.compile(r"\bbest\b|\bimproved\b|\bdecreased\b|\bpatience\b", re.I)
 _STEP = re.compile(r"\b(?:step|iter\w{0,6})\W{0,3}\d", re.I)
 

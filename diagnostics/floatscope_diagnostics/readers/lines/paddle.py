@@ -42,7 +42,7 @@ _RATE = re.compile(r"\blr\(\w{1,40}\)")
 _OURS = {
     "rate": "lr", "learning_rate": "lr", "batch_cost": "step_time_s", "avg_batch_cost": "step_time_s",
     "reader_cost": "data_time_s", "avg_reader_cost": "data_time_s", "data_cost": "data_time_s",
-    "train_loss": "loss",
+    "train_loss": "loss", "val_history_loss": "eval_loss",
 }  # fmt: skip
 _PLACE = ("epoch", "iter", "batch", "eta", "rank", "global_step", "step", "info", "samples", "lr_epoch")
 
@@ -69,8 +69,11 @@ def read(text: str) -> Piece | None:
     at_epoch = float(epoch[1]) if epoch else None
     if _EVAL.search(text):
         loss = values.pop("loss", None)
+        loss = values.pop("val_loss", loss)
         evals = {k if k.startswith("eval_") else f"eval_{k}": v for k, v in values.items() if k != "lr"}
-        return Piece(evals | ({"eval_loss": loss} if loss is not None else {}), step=number, kind=EVAL)
+        if loss is not None:
+            evals.setdefault("eval_loss", loss)  # PaddleSpeech prints the mean so far as val_history_loss
+        return Piece(evals, step=number, kind=EVAL)
     return Piece(
         values,
         step=number,

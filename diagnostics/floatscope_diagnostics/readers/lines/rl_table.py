@@ -4,6 +4,9 @@ spinning up.
 ``| ep_rewmean         | nan           |``: one box between lines of dashes is one record. The losses of actor
 and critic do not have to fall: all names stay. Episode means are nan until an episode has ended, the
 explained variance where the returns are constant: those are left out.
+
+Guided diffusion prints its supervised training through the same logger (``loss``, ``loss_q0`` to
+``loss_q3`` by quarter of the noise): that loss has to fall.
 """
 
 from __future__ import annotations
@@ -24,11 +27,11 @@ _CELL = re.compile(
 _KNOWN = re.compile(
     r"\|\s{0,40}(?:ep_?rew_?mean|ep_?len_?mean|explained_variance|total_?timesteps|nupdates|"
     r"policy_entropy|value_loss|EpRewMean|TimestepsSoFar|AverageEpRet|"
-    r"TotalEnvInteracts|n_updates|approx_?kl|rollout/\S{0,40})\s{0,80}\|"
+    r"TotalEnvInteracts|n_updates|(?:loss|mse)_q\d|approx_?kl|rollout/\S{0,40})\s{0,80}\|"
 )
 _STEPS = (
     "total_timesteps", "time/total_timesteps", "timestepssofar", "totalenvinteracts", "steps",
-    "total timesteps", "nupdates", "epoch",
+    "total timesteps", "nupdates", "epoch", "step",
 )  # fmt: skip
 _PLACEHOLDER = re.compile(r"(?:^|/)(?:ep_?rew|ep_?len|ep_?ret|explained_variance|success_rate)", re.I)
 _NOTE = "reinforcement learning: rewards and losses of actor and critic are not judged as a falling loss"
@@ -68,10 +71,16 @@ class Parser:
         lower = {name.lower(): name for name in box}
         counted = next((box[lower[s]] for s in _STEPS if s in lower), None)
         masked = {n for n, v in box.items() if math.isnan(v) and _PLACEHOLDER.search(n)}
+        if any(n.startswith(("loss_q", "mse_q")) for n in box):
+            return (Piece({k: v for k, v in box.items() if k != "step"}, step=_whole(counted)),)
         values = {_own(n): v for n, v in box.items() if n not in masked}
-        step = int(counted) if counted is not None and math.isfinite(counted) else None
+        step = _whole(counted)
         out = Piece(values, step=step, note=_NOTE)
         return (out, Piece(step=step, note=_NO_EPISODE, kind="event")) if masked else (out,)
+
+
+def _whole(value: float | None) -> int | None:
+    return int(value) if value is not None and math.isfinite(value) else None
 
 
 def _own(name: str) -> str:
@@ -81,4 +90,4 @@ def _own(name: str) -> str:
     return "rl/loss" if name == "loss" else name
 
 
-FORMAT = LineFormat("rl_table", "table of stable-baselines or baselines", certainty, Parser)
+FORMAT = LineFormat("rl_table", "table of stable-baselines, baselines or guided diffusion", certainty, Parser)

@@ -17,11 +17,15 @@ from floatscope_diagnostics.readers.head import Head
 from floatscope_diagnostics.readers.line_format import HELD, LineFormat
 from floatscope_diagnostics.readers.lines import epoch_blocks
 from floatscope_diagnostics.readers.numbers import NUMBER, to_float, to_int
-from floatscope_diagnostics.readers.pairs import EQUALS, pairs, renamed
+from floatscope_diagnostics.readers.pairs import COLON, EQUALS, pairs, renamed
 from floatscope_diagnostics.readers.piece import EVAL, Piece
 
 _BAR = re.compile(
     r"^(?P<desc>[^\n]{0,300}?)\s{0,4}\d{1,3}%\|[^|\n]{0,400}\|\s{0,4}(?P<n>\d{1,12})/(?P<of>\d{1,12})\s{0,4}\[(?P<rest>.*)$"
+)
+# Lightning's rich bar: Epoch 0/9 ---- 18/18 0:00:10 * 0:00:00 1.5it/s train_loss: 2.3
+_RICH = re.compile(
+    r"^(?P<desc>[^\u2501\n]{0,200}?)\s\u2501[\u2501\u2578\u257a\s]{0,200}\s(?P<n>\d{1,12})/(?P<of>\d{1,12})\s(?P<rest>.*)$"
 )
 _COUNT = re.compile(r"^(?P<desc>[^|\n]{0,200}?):?\s(?P<n>\d{1,12})it \[(?P<rest>.*)$")
 _EPOCH = re.compile(r"\bepoch\W{0,3}(\d{1,9})", re.I)
@@ -40,16 +44,21 @@ _SMOOTH = "Lightning's bar shows the mean of the last 20 losses (before version 
 
 def certainty(head: Head) -> float:
     """Fairly sure of several bars that hold a loss."""
-    bars = sum(1 for x in head.lines if _read(x) is not None)
-    blocks = sum(1 for x in head.lines if "%|" not in x and epoch_blocks.read_values(x, None))
-    return 0.7 if bars >= 2 and bars > 2 * blocks else 0.4 if bars else 0.0
+    drawn, blocks = 0, 0
+    for line in head.lines:
+        if _read(line) is not None:
+            drawn += 1
+        elif "%|" not in line:
+            blocks += bool(epoch_blocks.read_values(line, None))
+    return 0.7 if drawn >= 2 and drawn > 2 * blocks else 0.4 if drawn else 0.0
 
 
 def _read(text: str) -> Piece | None:
-    bar = _BAR.match(text) or _COUNT.match(text)
+    rich = _RICH.match(text)
+    bar = rich or _BAR.match(text) or _COUNT.match(text)
     if bar is None or _OTHER.search(bar["desc"]):
         return None
-    values = renamed(pairs(bar["rest"], EQUALS), _OURS)
+    values = renamed(pairs(bar["rest"], COLON if rich else EQUALS), _OURS)
     in_desc = _DESC_LOSS.search(bar["desc"])
     value = to_float(in_desc[1]) if in_desc else None
     if value is not None:
