@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -18,6 +19,7 @@ from floatscope_diagnostics.readers.table import NONE, Bool, Float64, Int64, Tab
 ROWS_A_BATCH = 4_096
 CELLS_A_BATCH = 1 << 20  # rows times names; 8 MiB of float64
 MAX_RANKS_KEPT = 1_024
+MAX_NAME_CHARS = 200
 EVENT_WEIGHT = 0
 SAME_STEPS = 1.5  # ranks a step from which ranks are ranks and not one voice that moves about
 
@@ -220,7 +222,7 @@ def _rank_rows(table: Table, where: Positions, start: int, at: Int64, part: Int6
         names = table.schemas[schema].names
         if not chosen.any() or not names:
             continue
-        values = {n: np.frombuffer(table.schemas[schema].values[n], np.float64)[low:high] for n in names}
+        values = {shown(n): np.frombuffer(table.schemas[schema].values[n])[low:high] for n in names}
         rows = row[places]
         if not chosen.all():
             rows, values = rows[chosen], {n: v[chosen] for n, v in values.items()}
@@ -230,6 +232,13 @@ def _rank_rows(table: Table, where: Positions, start: int, at: Int64, part: Int6
         if weight == EVENT_WEIGHT:
             broken += _broken(merged)
     return Rows(steps[new], parts[new], [*columns, *broken], repeated)
+
+
+@lru_cache(maxsize=4096)
+def shown(name: str) -> str:
+    """A name of a log as a scalar may be called: without control characters, of bounded length."""
+    clean = "".join(c if c.isprintable() else " " for c in name[:MAX_NAME_CHARS])
+    return " ".join(clean.split()) or "unnamed"
 
 
 def _broken(columns: Columns) -> list[Columns]:

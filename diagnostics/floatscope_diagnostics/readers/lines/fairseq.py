@@ -16,6 +16,7 @@ from floatscope_diagnostics.readers.json_lines import object_of
 from floatscope_diagnostics.readers.line_format import LineFormat
 from floatscope_diagnostics.readers.piece import EVAL, RESUME, Piece
 from floatscope_diagnostics.readers.rank_prefix import Ranked
+from floatscope_diagnostics.readers.records import MAX_STEP
 
 _INNER = re.compile(r"\| epoch (\d{1,6}):\s{0,12}\d{1,9} / \d{1,9} (?=\w{1,40}=)")
 _SUMMARY = re.compile(r"\| epoch (\d{1,6}) \| ((?:valid on '([^']{1,80})' subset \| )?loss .{0,4000})$")
@@ -87,7 +88,7 @@ def _pieces(
 ) -> Iterable[Piece]:
     values = {_OURS.get(k, k): v for k, v in found.items() if k not in _LEFT_OUT}
     step = values.pop("step", None)
-    at = None if step is None or step != step else int(step)
+    at = int(step) if step is not None and abs(step) < MAX_STEP else None
     where = None if epoch is None else float(epoch)
     if subset is not None:
         prefix = "eval" if subset in _VALIDATION_SETS else subset
