@@ -23,6 +23,7 @@ from floatscope_diagnostics.episodes import Symptom
 # A rise counts from this factor on, and in series of both signs from this share of the range on.
 RISE_FACTOR, RISE_SHARE = 1.2, 0.5
 RISE_SIGMA = 8.0  # of the points' own noise; a running minimum lies 3 below the level, tails reach 4
+LOCAL_SIGMA, LOCAL_POINTS = 6.0, 12
 PROGRESS_SHARE = 0.05  # of what had been gained since the start: less is no loss of training
 FEW_POINTS, FEW_FACTOR = 24, 1.5  # with fewer points the rise itself is a part of what noise is taken from
 FEW_SIGMA = 5.0  # root mean squares of the upward changes from point to point outside of the rise
@@ -80,6 +81,13 @@ def _noise(track: Track) -> float:
     return max(track.sigma, spread(track.y - track.smooth), track.wander)
 
 
+def _noise_before(track: Track, e: Excursion) -> float:
+    """Noise of the points just before a rise, where the log may scatter more than elsewhere."""
+    width = max(LOCAL_POINTS, len(track) // 10)
+    before = slice(max(0, e.onset - width), e.onset)
+    return spread(track.y[before] - track.smooth[before]) if e.onset >= LOCAL_POINTS else 0.0
+
+
 def _found(track: Track) -> Iterator[Excursion]:
     noise = _noise(track)
     least = math.log(RISE_FACTOR) if track.log else RISE_SHARE
@@ -90,7 +98,9 @@ def _found(track: Track) -> Iterator[Excursion]:
             if not len(upward) or e.height > FEW_SIGMA * float(np.sqrt(np.mean(upward**2))):
                 yield e
         return
-    yield from excursions(track.close, threshold=max(least, RISE_SIGMA * noise), noise=noise)
+    for e in excursions(track.close, threshold=max(least, RISE_SIGMA * noise), noise=noise):
+        if e.height > LOCAL_SIGMA * _noise_before(track, e):
+            yield e
 
 
 def _facts(life: Life, track: Track, e: Excursion) -> _Facts:
@@ -162,7 +172,8 @@ def _open(life: Life, track: Track, e: Excursion, facts: _Facts, series: str) ->
         notable = facts.points >= max(DRIFT_POINTS, DRIFT_SHARE * track.points)
     if len(track) - e.onset < 2 and track.curve.width < 4:  # the last point alone
         notable = facts.factor >= LAST_FACTOR
-    if facts.factor < 2.0 and (facts.follows_rate or _held_out_falls(life, e, track)):
+    harder = not facts.abrupt and _held_out_falls(life, e, track)
+    if facts.factor < 2.0 and (facts.follows_rate or harder):
         notable = False
     return sign(
         life,
@@ -197,7 +208,12 @@ def _drift(life: Life, track: Track, series: str) -> Iterator[Symptom]:
     rising = len(thirds) == 3 and thirds[2] - thirds[0] > 0.25 * e.height and thirds[2] >= thirds[1] - noise
     long = facts.points >= max(DRIFT_POINTS, DRIFT_SHARE * track.points)
     small = _lost(track, e) < PROGRESS_SHARE / 2 * _gained(track, e)
-    if not (rising and long) or small:
+    if not long or small:
+        return
+    if track.log and facts.factor >= NOTABLE_FACTOR and e.height > RISE_SIGMA * noise:
+        yield _open(life, track, e, facts, series)  # plain in the smooth course, though not point by point
+        return
+    if not rising:
         return
     yield sign(
         life,

@@ -11,12 +11,12 @@ from floatscope_diagnostics.curve_shapes.book import CurveBook
 from floatscope_diagnostics.curve_shapes.broken import broken
 from floatscope_diagnostics.curve_shapes.flat import frozen, plateau
 from floatscope_diagnostics.curve_shapes.held_out import overfit
-from floatscope_diagnostics.curve_shapes.life import Life, sign
+from floatscope_diagnostics.curve_shapes.life import PREFIX, Life, sign
 from floatscope_diagnostics.curve_shapes.rises import rises
 from floatscope_diagnostics.curve_shapes.scaler import scale_falls
 from floatscope_diagnostics.episodes import Symptom
 
-SHORT_POINTS = 8  # below that only what needs no noise is judged
+FAR_UP = PREFIX + "divergence"
 WORSE_FACTOR = 1.3  # loss after a restart over the loss before it
 
 
@@ -49,6 +49,7 @@ def _of(life: Life) -> Iterator[Symptom]:
         stopped = list(frozen(life))
         yield from stopped
         if stopped:
+            yield from (s for s in rises(life, loss) if s.signal == FAR_UP)
             return
     up = list(rises(life, loss, series=series))
     yield from up
