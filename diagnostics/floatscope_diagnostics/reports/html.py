@@ -217,9 +217,7 @@ def _read_as(d: Diagnosed) -> Iterator[str]:
         rows.append(("Not checked", gaps))
     elif gaps:
         rules = {rule for gap in words.not_checked(d.verdict) for rule in gap.rules}
-        rows.append(
-            ("Not checked", [f"{count(len(rules), 'rule')}: their signals are not logged"])
-        )
+        rows.append(("Not checked", [f"{count(len(rules), 'rule')}: their signals are not logged"]))
     title = words.format_title(d.verdict.source)
     rows.append(("Read as", [title, *words.understood(d.verdict.source)]))
     if words.serious(d.verdict):

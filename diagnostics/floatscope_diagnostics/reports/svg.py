@@ -179,11 +179,9 @@ def _curve(curves: Curves, curve: Curve, scale: Scale, number_of: int) -> Iterat
     if len(bad):
         many = int(curve.nan.sum()), int(curve.inf.sum())
         words = " and ".join(f"{n:,} {w}" for n, w in zip(many, ("NaN", "Inf"), strict=True) if n)
-        right = x[bad[-1]] < WIDTH - 110
-        yield (
-            f'<text class="nt" x="{x[bad[-1]] + (8 if right else -8):.1f}" y="{scale.top + 9:.1f}" '
-            f'text-anchor="{"start" if right else "end"}">{words}</text>'
-        )
+        anchor = "end" if x[bad[-1]] > WIDTH - 110 else "start"
+        place = f'x="{x[bad[-1]]:.1f}" y="{scale.top + 20:.1f}" text-anchor="{anchor}"'
+        yield f'<text class="nt" {place}>{words}</text>'
 
 
 def _beyond(curves: Curves, names: tuple[str, ...], scale: Scale) -> Iterator[str]:
