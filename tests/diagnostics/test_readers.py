@@ -162,7 +162,7 @@ def test_hugging_face_trainer_state(tmp_path: Path) -> None:
 
 
 def test_a_trainer_state_that_is_cut_off_says_so(tmp_path: Path) -> None:
-    text = json.dumps({"log_history": [{"step": 1, "loss": 2.0}] * 50}, indent=2)[:-200]
+    text = json.dumps({"log_history": [{"step": s, "loss": 2.0} for s in range(50)]}, indent=2)[:-200]
     source = one(write(tmp_path / "trainer_state.json", text)).verdict.source
     assert source.steps > 40
     assert "cut off" in " ".join(source.notes)

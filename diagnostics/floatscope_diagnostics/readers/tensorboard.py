@@ -6,6 +6,7 @@ Messages: tensorflow/core/util/event.proto, framework/summary.proto, framework/t
 from __future__ import annotations
 
 import os
+import re
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -24,6 +25,7 @@ from floatscope_diagnostics.readers.protobuf_wire import (
     fields,
     numbers,
     signed,
+    varint,
 )
 from floatscope_diagnostics.readers.run_log import RunLog, Tally, UnreadableLog
 from floatscope_diagnostics.readers.series import Series
@@ -44,6 +46,11 @@ _CONTENT_TYPES = {
 HELD_OUT = frozenset(("validation", "val", "valid", "eval", "test"))
 BESIDE = HELD_OUT | {"train"}  # folders in which Keras and TF estimators write two halves of one run
 _OTHER_AXIS = (" vs samples", " vs tokens")  # Megatron-LM draws its curves over samples once more
+
+
+# Nearly every event: wall_time, step, and one value of at most 116 bytes with tag and simple_value, in this
+# order and with lengths of one byte.
+_COMMON = re.compile(rb"\t(.{8})\x10([\x80-\xff]{0,8}[\x00-\x7f])\*(.)\n(.)\n(.)(.*)\x15(.{4})\Z", re.DOTALL)
 
 
 def certainty(head: Head) -> float:
@@ -81,6 +88,13 @@ def read_parts(parts: Iterable[Opened]) -> Iterator[RunLog]:
 
 def _take(record: bytes, prefix: str, series: Series, counts: dict[str, int], tally: Tally) -> None:
     """Adds the scalars of one event. prefix: in front of their names, which are the same in both halves."""
+    common = _COMMON.match(record)
+    if common is not None and _lengths_fit(common):
+        name = common[6].decode("utf-8", "replace")
+        (time,), (value,) = struct.unpack("<d", common[1]), struct.unpack("<f", common[7])
+        if name:
+            _add(prefix + name, signed(varint(common[2], 0)[0]), value, time, series, counts, tally)
+        return
     time = float("nan")
     step: int | None = None
     for number, wire, value in fields(record):
@@ -94,6 +108,12 @@ def _take(record: bytes, prefix: str, series: Series, counts: dict[str, int], ta
                     tag, found = _value(summary)
                     if tag and found is not None:
                         _add(prefix + tag, step, found, time, series, counts, tally)
+
+
+def _lengths_fit(common: re.Match[bytes]) -> bool:
+    """Whether the one-byte lengths of summary, value and tag are those of the text that was matched."""
+    tag = len(common[6])
+    return common[5][0] == tag and common[4][0] == tag + 7 and common[3][0] == tag + 9 and tag + 9 < 0x80
 
 
 def _value(summary: bytes) -> tuple[str, float | None]:

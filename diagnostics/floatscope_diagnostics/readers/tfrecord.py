@@ -6,6 +6,7 @@ Format: tensorflow/core/lib/io/record_writer.h.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 from floatscope_diagnostics.readers.crc32c import crc32c, masked
 from floatscope_diagnostics.readers.opening import Opened
@@ -88,6 +89,7 @@ def records(opened: Opened) -> Iterator[bytes]:
         opened.notes.append("the last record is cut off or damaged: the end of the log is missing")
 
 
+@lru_cache(maxsize=4096)  # few lengths occur, each thousands of times
 def _length(header: bytes) -> int | None:
     """The length of a record; None if its checksum says that this is no header."""
     if masked(crc32c(header[:8])) != int.from_bytes(header[8:], "little"):

@@ -7,14 +7,17 @@ from typing import Any
 
 from floatscope.protocol.batch import Batch
 from floatscope.protocol.errors import ProtocolError
+from floatscope.protocol.json_rows import RESERVED
 from floatscope.protocol.runinfo import RunInfo
 from floatscope.protocol.strict_json import number
 from floatscope_diagnostics.readers.json_document import load
 from floatscope_diagnostics.readers.names import guess
 from floatscope_diagnostics.readers.opening import Opened
-from floatscope_diagnostics.readers.run_log import Batcher, RunLog, Tally, UnreadableLog
+from floatscope_diagnostics.readers.run_log import RunLog, Tally, UnreadableLog
+from floatscope_diagnostics.readers.series import Series
 
 FORMAT = "hf_trainer_state"
+MAX_SHAPES = 4_096  # different sets of names for which a guess is kept
 SUMMARY_KEYS = (
     "train_runtime",
     "train_samples_per_second",
@@ -38,61 +41,44 @@ def read(opened: Opened) -> Iterator[RunLog]:
 
 
 def _batches(history: list[Any], tally: Tally, given: Mapping[str, str]) -> Iterator[tuple[int, Batch]]:
-    rows = _merged(history, tally, given)
-    batcher = Batcher(tally)
-    for index, row in rows:
-        yield from batcher.add(index, row)
-    yield from batcher.flush()
-
-
-def _merged(
-    history: list[Any], tally: Tally, given: Mapping[str, str]
-) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Entries of one step (training, then evaluation) as one row."""
-    held: dict[str, Any] | None = None
-    at = 0
+    series = Series(tally)
+    names: dict[tuple[str, ...], dict[str, str]] = {}
     for index, entry in enumerate(history, start=1):
-        row = _row(entry, index, tally, given)
-        if row is None:
+        if not isinstance(entry, Mapping):
+            tally.skip(index, f"entry of log_history is {type(entry).__name__}, expected an object")
             continue
-        if (
-            held is not None
-            and held.get("step") == row.get("step")
-            and not (set(held) & set(row)) - {"step", "epoch"}
-        ):
-            held.update(row)
+        if any(k in entry for k in SUMMARY_KEYS) or ("step" not in entry and _is_prediction(entry)):
             continue
-        if held is not None:
-            yield at, held
-        held, at = row, index
-    if held is not None:
-        yield at, held
+        keys = tuple(entry)
+        mapping = names.get(keys)
+        if mapping is None and len(names) < MAX_SHAPES:
+            mapping = names[keys] = {**guess(keys), **given}
+            tally.mapping.update({k: v for k, v in mapping.items() if k != v and k in entry})
+        _take(entry, index, mapping or {}, series, tally)
+    if not series.names:
+        raise UnreadableLog("has no entry with a step and a number. " + (tally.first_skipped or ""))
+    yield from series.batches({})
 
 
-def _row(entry: object, index: int, tally: Tally, given: Mapping[str, str]) -> dict[str, Any] | None:
-    if not isinstance(entry, Mapping):
-        tally.skip(index, f"entry of log_history is {type(entry).__name__}, expected an object")
-        return None
-    if any(k in entry for k in SUMMARY_KEYS) or ("step" not in entry and _is_prediction(entry)):
-        return None
-    mapping = {**guess(str(k) for k in entry), **given}
-    tally.mapping.update({k: v for k, v in mapping.items() if k != v and k in entry})
-    row: dict[str, Any] = {}
-    for key, value in entry.items():
-        name = mapping.get(str(key), str(key))
-        if name in ("step", "rank"):
-            row[name] = value
-            continue
+def _take(
+    entry: Mapping[str, Any], index: int, mapping: Mapping[str, str], series: Series, tally: Tally
+) -> None:
+    """Adds the numbers of an entry."""
+    values: dict[str, float] = {}
+    for key, raw in entry.items():
         try:
-            found = number(value, field=name)
+            found = number(raw, field=key)
         except ProtocolError:
             continue
         if found is not None:
-            row[name] = found
-    if "step" not in row:
-        tally.skip(index, "entry without a step")
-        return None
-    return row
+            values[mapping.get(key, key)] = found
+    step = values.pop("step", None)
+    if step is None or not step.is_integer():
+        tally.skip(index, "entry without a step" if step is None else f"step is {step}, no whole number")
+        return
+    for name, value in values.items():
+        if name not in RESERVED:
+            series.add(name, int(step), value)
 
 
 def _is_prediction(entry: Mapping[Any, Any]) -> bool:
