@@ -240,6 +240,17 @@ READ: dict[str, Series] = {
         "step_time_s": [(0, 2.21), (50, 0.51), (464, 2.21)],
     },
     "tqdm-rich": {"loss": [(2, 2.31), (18, 2.11), (27, 1.91)], "eval_loss": [(27, 2.011)]},
+    "nemo": {
+        "loss": [(0, 11.03), (1, 11.02), (2, NAN)],
+        "lr": [(0, 1.499e-7), (1, 2.999e-7), (2, 4.499e-7)],
+        "step_time_s": [(0, 13.5), (1, 3.512), (2, 3.501)],
+        "eval_loss": [(2, 10.98)],
+    },
+    "tqdm-nemo": {
+        "loss": [(0, 10.9), (1, 10.7)],
+        "step_time_s": [(0, 4.1), (1, 1.2)],
+    },
+    "maxtext": {"loss": [(0, 10.871), (1, 10.812), (2, NAN)], "eval_loss": [(1, 10.801)]},
     # a test is the validation of a log that has no other; the training loss may be called just "loss"
     "epoch_blocks-one-line": {
         "loss": [(1, 1.2), (2, 0.8), (3, 0.6)],

@@ -6,12 +6,13 @@ progress lines between the rows.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 
 from floatscope_diagnostics.readers.head import Head
 from floatscope_diagnostics.readers.line_format import HELD, LineFormat
-from floatscope_diagnostics.readers.numbers import to_float
+from floatscope_diagnostics.readers.numbers import to_float, to_int
 from floatscope_diagnostics.readers.piece import START, Piece
 
 _HEADER = re.compile(
@@ -53,10 +54,10 @@ class Parser:
         values = {_OURS.get(name, name): v for name, v in row.items() if v is not None}
         values.pop("", None)
         step, epoch = row.get("iteration"), row.get("epoch")
-        if not values or epoch is None:
+        if not values or epoch is None or not math.isfinite(epoch):
             return ()
         self._epoch = epoch
-        return (Piece(values, step=int(step) if step is not None else None, epoch=epoch),)
+        return (Piece(values, step=to_int(str(step)) if step is not None else None, epoch=epoch),)
 
     def end(self) -> Iterable[Piece]:
         return ()

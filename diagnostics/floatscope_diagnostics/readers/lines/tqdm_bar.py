@@ -38,6 +38,7 @@ _OURS = {
     "train_loss": "loss", "train/loss": "loss", "train_loss_step": "loss", "reduced_train_loss": "loss",
     "loss_step": "loss", "train/loss_step": "loss", "val_loss": "eval_loss", "valid_loss": "eval_loss",
     "learning_rate": "lr", "step_loss": "loss", "t_loss": "loss", "v_num": None, "consumed_samples": None,
+    "s": "step_time_s",  # NeMo's "train_step_timing in s"
 }  # fmt: skip
 _SMOOTH = "Lightning's bar shows the mean of the last 20 losses (before version 2.0)"
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from floatscope_diagnostics.readers.head import Head
 from floatscope_diagnostics.readers.line_format import HELD, LineFormat
+from floatscope_diagnostics.readers.numbers import to_int
 from floatscope_diagnostics.readers.pairs import BLANK, pairs, renamed
 from floatscope_diagnostics.readers.piece import EVAL, Piece
 
@@ -40,14 +41,14 @@ class Parser:
         if at is None:
             return ()
         values = renamed(pairs(text[at.end() :], BLANK), _OURS)
-        rank = values.pop("rank", None)
+        rank = to_int(str(values.pop("rank", "")))
         epoch = int(at[2])
         if at[1] == "CV":
             mean = re.search(r"history loss (\S{1,40})", text)
             found = renamed(pairs(f"eval_loss {mean[1]}", BLANK), {}) if mean else {}
             self._history = Piece(found, epoch=epoch, kind=EVAL) if found else self._history
             return HELD
-        piece = Piece(values, epoch=epoch, batch=int(at[3]), rank=None if rank is None else int(rank))
+        piece = Piece(values, epoch=epoch, batch=int(at[3]), rank=rank)
         return (*self.end(), piece) if values else ()
 
     def end(self) -> Iterable[Piece]:
