@@ -18,9 +18,10 @@ CEILING_LINES = 400
 MEDIAN_LINES = 150
 CODE = ("*.py", "*.js", "*.css", "*.html")
 LATE_IMPORTERS = {"agent/floatscope/cli.py", "agent/floatscope/local.py"}
-OWN_FOLDER_LOADERS = {  # load the rules of their own package
+OWN_FOLDER_LOADERS = {  # load the rules or the line formats of their own package
     "diagnostics/floatscope_diagnostics/rules/__init__.py",
     "diagnostics/floatscope_diagnostics/rule_docs.py",
+    "diagnostics/floatscope_diagnostics/readers/formats.py",
 }
 
 
