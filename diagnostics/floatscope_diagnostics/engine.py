@@ -20,6 +20,7 @@ from floatscope_diagnostics.calibration import Calibration, fitted
 from floatscope_diagnostics.columns import Columns
 from floatscope_diagnostics.curve_shapes.book import CurveBook
 from floatscope_diagnostics.curve_shapes.shapes import shapes
+from floatscope_diagnostics.curve_shapes.unjudged import unjudged
 from floatscope_diagnostics.detectors.pairs import PairedLoss
 from floatscope_diagnostics.detectors.ranks import RankBoard
 from floatscope_diagnostics.episodes import Symptom
@@ -153,7 +154,8 @@ class Engine:
             last_clean_step=clean,
             confidence_basis=self.calibration.basis,
             findings=tuple(findings),
-            not_checked=unchecked(self.rules, facts, self.gaps()),
+            not_checked=unchecked(self.rules, facts, self.gaps())
+            + (unjudged(self._book) if facts.curves_only else ()),
         )
 
     def symptoms(self) -> Symptoms:

@@ -22,7 +22,9 @@ from tests.diagnostics.cases import (
     invalid_input,
     quantization_drift,
     scale_state_fault,
+    slow_rise,
 )
+from tests.diagnostics.curve_rows import BARE
 from tests.diagnostics.synthetic import Run
 
 NO_SHRINK = (
@@ -38,7 +40,10 @@ SAMPLES = {
     "baseline": quantization_drift.GAP,
     "healthy": Run(steps=70, seed=21),
 }
-LOGS = {name: (RunInfo.from_json(run.info()), run.rows()) for name, run in SAMPLES.items()}
+LOGS: dict[str, tuple[RunInfo, Rows]] = {
+    name: (RunInfo.from_json(run.info()), run.rows()) for name, run in SAMPLES.items()
+}
+LOGS["curves"] = (RunInfo.from_json(BARE), slow_rise.CASES[0].rows)
 
 
 def whole(info: RunInfo, rows: Rows) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from floatscope_diagnostics.curve_shapes.bins import Curve
+from floatscope_diagnostics.curve_shapes.bins import Curve, Float64
 from floatscope_diagnostics.curve_shapes.life import Life, sign
 from floatscope_diagnostics.episodes import Symptom
 
@@ -55,7 +55,7 @@ def scale_falls(life: Life) -> Iterator[Symptom]:
         life,
         "scale_falls",
         onset=int(curve.first_step[at]),
-        detected=int(curve.last_step[-1]) if curve.width == 1 else int(curve.last_step[at]),
+        detected=int(curve.last_step[keep[_proven(last, begin, top, end)]]),
         value=end,
         peak=end,
         expected=top,
@@ -72,9 +72,16 @@ def scale_falls(life: Life) -> Iterator[Symptom]:
     )
 
 
-def _first_fall(last: np.ndarray, since: int) -> int:
+def _first_fall(last: Float64, since: int) -> int:
     falls = np.flatnonzero(np.diff(last[since:]) < 0)
     return since + (int(falls[0]) + 1 if len(falls) else 0)
+
+
+def _proven(last: Float64, begin: int, top: float, end: float) -> int:
+    """The first entry at which the fall was as far as it takes, or the last one."""
+    limit = max(min(LOW, top / 2.0**FALLS), end)
+    there = np.flatnonzero(last[begin:] <= limit)
+    return begin + int(there[0]) if len(there) else len(last) - 1
 
 
 def _skipped_pct(life: Life, scale: Curve) -> float | None:

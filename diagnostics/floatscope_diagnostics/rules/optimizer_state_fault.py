@@ -87,7 +87,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             confidence=0.9 if (long and harm and rate_known) else 0.78 if rate_known else 0.5,
             tensors=(),
             detected=None if long else proof_after(s, SHORT_ROWS, symptoms),
-            summary=f"Updates are {2**s.peak:,.3g} times too {'long' if long else 'short'} since step "
+            summary=f"Updates are {_plainly(2**s.peak)} times too {'long' if long else 'short'} since step "
             f"{s.onset:,} {at}.",
             evidence=[
                 Evidence(
@@ -103,6 +103,11 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             decisive_test="Print the norms of exp_avg and exp_avg_sq before and after this step: one of "
             "them jumps or is 0.",
         )
+
+
+def _plainly(times: float) -> str:
+    """A factor as people write it: no exponent below a million."""
+    return f"{times:,.0f}" if 100 <= times < 1e6 else f"{times:.3g}"
 
 
 def _excluded(s: Symptom, symptoms: Symptoms) -> bool:
