@@ -14,6 +14,7 @@ from floatscope_diagnostics.readers.table import NONE, Float64, Int64, Table
 DISORDER_PIECES = 16  # pieces that several writers may hold back
 RECENT_PIECES = 64
 MAX_NOTES = 8  # of one run
+CROWDED = 0.3  # share of repeated steps from which several ranks print
 AROUND = 5  # losses looked at on each side of a seam
 RUN, PART, EPOCH = "run", "part", "epoch"
 
@@ -47,7 +48,8 @@ class Run:
 
 @dataclass(frozen=True)
 class _Lead:
-    """The leading pieces: their places in the table, axis, the loss they carry, schema and rank."""
+    """The leading pieces: their places in the table, axis, the loss they carry, and who says what:
+    schema (-1 for any with a loss) and rank."""
 
     at: Int64
     axis: Float64
@@ -64,7 +66,7 @@ def split(table: Table, where: Positions) -> list[Run]:
         return []
     lead = _leads(table, where, at)
     starts, resumes = np.flatnonzero(table.of(START)), np.flatnonzero(table.of(RESUME))
-    seams = _Cuts(table, lead, starts, resumes)
+    seams = _Cuts(table, lead, starts, resumes, counted=where.counted)
     cuts = seams.find()
     runs = [Run()]
     bounds = [(0, RUN), *cuts, (len(at), RUN)]
@@ -91,9 +93,10 @@ def _leads(table: Table, where: Positions, at: Int64) -> _Lead:
     if np.isnan(loss).all():
         loss = table.column("eval_loss")[at]
     rising = np.diff(axis)
-    equal = np.count_nonzero(rising == 0)
     rising = rising[rising > 0]
-    identity = table.schema[at].astype(np.int64)
+    with_loss = np.array(["loss" in s.names for s in table.schemas], bool)
+    identity = np.where(with_loss[table.schema[at]], -1, table.schema[at]).astype(np.int64)
+    crowded = _repeats(axis, identity) > CROWDED * len(at)
     if table.rank is not None:
         identity = identity * (2**32) + np.clip(table.rank[at], -1, 2**31)
     return _Lead(
@@ -102,16 +105,24 @@ def _leads(table: Table, where: Positions, at: Int64) -> _Lead:
         loss,
         identity,
         stride=float(np.median(rising)) if rising.size else 1.0,
-        crowded=bool(equal > 0.3 * len(at)),
+        crowded=crowded,
     )
+
+
+def _repeats(axis: Float64, identity: Int64) -> int:
+    """Pieces that repeat the step of the one of their kind before."""
+    order = np.argsort(identity, kind="stable")
+    same = (np.diff(identity[order]) == 0) & (np.diff(axis[order]) == 0)
+    return int(np.count_nonzero(same))
 
 
 class _Cuts:
     """Finds where a new run or part begins."""
 
-    def __init__(self, table: Table, lead: _Lead, starts: Int64, resumes: Int64) -> None:
+    def __init__(self, table: Table, lead: _Lead, starts: Int64, resumes: Int64, *, counted: bool) -> None:
         self._table = table
         self._lead = lead
+        self._counted = counted
         self._after_start = _first_after(starts, lead.at)
         self._after_resume = _first_after(resumes, lead.at)
         self._run = 0  # leading piece with which the run began
@@ -130,7 +141,7 @@ class _Cuts:
                 continue
             self._advance(i)
             started = i in self._after_start
-            if not started and lead.axis[i] < self._top:
+            if not started and lead.axis[i] < self._top and not self._counted:
                 over = self._disorder(i)
                 if over:
                     self.late.append(i)
