@@ -129,4 +129,7 @@ CASES = {
             "grad_norm": [(2, 1.25)],
         }
     ),
+    "tf_estimator-slim.log": Expected(
+        {"loss": [(10, 2.4281), (20, NAN)], "step_time_s": [(10, 0.419), (20, 0.416)]}
+    ),
 }

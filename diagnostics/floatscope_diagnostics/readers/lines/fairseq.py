@@ -46,11 +46,13 @@ class Fairseq:
         match = _INNER.search(text)
         if match is not None:
             self._inner = True
-            return _pieces(_numbers(fields(text[match.end() :], between=",")), epoch=match[1])
+            return _pieces(_numbers(fields(text[match.end() :], between=",")), epoch=float(match[1]))
         match = _SUMMARY.search(text)
         if match is not None:
             found = _numbers(fields(match[2]))
-            return _pieces(found, epoch=match[1], subset=match[3], mean=match[3] is None and self._inner)
+            return _pieces(
+                found, epoch=float(match[1]), subset=match[3], mean=match[3] is None and self._inner
+            )
         match = _JSON.search(text)
         value = object_of(match[2]) if match is not None else None
         if match is not None and value is not None:
@@ -69,8 +71,7 @@ class Fairseq:
         plain = {k.removeprefix(f"{kind}_"): v for k, v in found.items()}
         self._inner |= kind == "train_inner"
         subset = kind if kind in ("valid", "test") else None
-        text = None if epoch is None else str(int(epoch))
-        return _pieces(plain, epoch=text, subset=subset, mean=kind == "train" and self._inner)
+        return _pieces(plain, epoch=epoch, subset=subset, mean=kind == "train" and self._inner)
 
 
 def _numbers(found: dict[str, str]) -> dict[str, float]:
@@ -84,21 +85,20 @@ def _numbers(found: dict[str, str]) -> dict[str, float]:
 
 
 def _pieces(
-    found: dict[str, float], *, epoch: str | None, subset: str | None = None, mean: bool = False
+    found: dict[str, float], *, epoch: float | None, subset: str | None = None, mean: bool = False
 ) -> Iterable[Piece]:
     values = {_OURS.get(k, k): v for k, v in found.items() if k not in _LEFT_OUT}
     step = values.pop("step", None)
     at = int(step) if step is not None and abs(step) < MAX_STEP else None
-    where = None if epoch is None else float(epoch)
     if subset is not None:
         prefix = "eval" if subset in _VALIDATION_SETS else subset
         values = {f"{prefix}_{k}": v for k, v in values.items()}
-        return (Piece(values, step=at, epoch=where, kind=EVAL, note=BASE_2),) if values else ()
+        return (Piece(values, step=at, epoch=epoch, kind=EVAL, note=BASE_2),) if values else ()
     note = _ROUNDED if values.get("loss_scale") == 0 else BASE_2
     if mean and "loss" in values:
         values = {"train_epoch_loss": values["loss"]}
         note = _MEANS
-    return (Piece(values, step=at, epoch=where, note=note),) if values else ()
+    return (Piece(values, step=at, epoch=epoch, note=note),) if values else ()
 
 
 FORMAT = LineFormat("fairseq", "fairseq output", certainty, lambda: Ranked(Fairseq()))

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from floatscope_diagnostics.readers.head import Head
 from floatscope_diagnostics.readers.line_format import HELD, LineFormat
 from floatscope_diagnostics.readers.lines import deepspeed
-from floatscope_diagnostics.readers.numbers import to_float
+from floatscope_diagnostics.readers.numbers import to_float, to_int
 from floatscope_diagnostics.readers.piece import EVAL, RESUME, START, TRAIN, Piece
 from floatscope_diagnostics.readers.rank_prefix import Ranked
 
@@ -107,7 +107,7 @@ class HuggingFace:
         evaluation = "loss" not in values and any(k.startswith("eval_") for k in values)
         return Piece(
             values,
-            step=None if step is None else int(step),
+            step=to_int(str(step)),
             epoch=epoch,
             kind=EVAL if evaluation else TRAIN,
             note=note,

@@ -12,6 +12,7 @@ from floatscope_diagnostics.readers.head import Head
 from floatscope_diagnostics.readers.json_lines import JsonLines, first_objects, numbers
 from floatscope_diagnostics.readers.line_format import LineFormat
 from floatscope_diagnostics.readers.lines.hf_stdout import training_values
+from floatscope_diagnostics.readers.numbers import to_int
 from floatscope_diagnostics.readers.piece import EVAL, TRAIN, Piece
 
 _LEFT_OUT = ("total_steps", "percentage")
@@ -25,12 +26,12 @@ def certainty(head: Head) -> float:
 def read(value: dict[str, Any]) -> Piece | None:
     """One record."""
     found = {k: v for k, v in numbers(value).items() if k not in _LEFT_OUT}
-    step, epoch = found.pop("current_steps", None), found.pop("epoch", None)
+    step, epoch = to_int(str(found.pop("current_steps", None))), found.pop("epoch", None)
     if step is None:
         return None
     values, note = training_values(found)
     kind = EVAL if "eval_loss" in values and "loss" not in values else TRAIN
-    return Piece(values, step=int(step), epoch=epoch, kind=kind, note=note) if values else None
+    return Piece(values, step=step, epoch=epoch, kind=kind, note=note) if values else None
 
 
 FORMAT = LineFormat("llamafactory", "LLaMA-Factory trainer_log.jsonl", certainty, lambda: JsonLines(read))

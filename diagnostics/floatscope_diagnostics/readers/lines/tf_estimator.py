@@ -1,5 +1,5 @@
 """TensorFlow's Estimator and what runs on it (Tensor2Tensor, BERT): ``INFO:tensorflow:loss = 1.87, step =
-31601 (182.2 sec)``.
+31601 (182.2 sec)``; TF-Slim: ``global step 100: loss = 1.23 (0.4 sec/step)``.
 
 A NaN loss is named only by the hook that stops the run: ``ERROR:tensorflow:Model diverged with loss = NaN.``
 """
@@ -19,6 +19,7 @@ _LOG = re.compile(r"\bINFO:tensorflow:|\.py:\d{1,6}\] ")
 _LOSS = re.compile(r"(?:^|[\s,])loss = (\S{1,40}?)(?:,|\s|$)")
 _STEP = re.compile(r"\b(?:global_step|step) = (\d{1,12})\b")
 _RATE = re.compile(r"\b(?:learning_rate|lr) = (\S{1,40}?)(?:,|\s|$)")
+_SLIM = re.compile(r"\bglobal step (\d{1,12}): loss = (\S{1,40}) \((\S{1,40}) sec/step\)")
 _DIVERGED = re.compile(r"\bModel diverged with loss = NaN|\bNaN loss during training")
 _SAVING = re.compile(r"\bSaving checkpoints for (\d{1,12})\b")
 _EVALUATED = re.compile(r"\bSaving dict for global step (\d{1,12}): (.{1,2000})$")
@@ -29,6 +30,8 @@ NAMED_BY_ERROR = "the NaN is named by an error message only; placed at the step 
 
 def certainty(head: Head) -> float:
     """The logger's words around a loss."""
+    if head.hits(_SLIM):
+        return 0.95
     return 0.95 if any("loss = " in x and _LOG.search(x) and _STEP.search(x) for x in head.lines) else 0.0
 
 
@@ -39,7 +42,7 @@ class Estimator:
         self._last: int | None = None
 
     def line(self, number: int, text: str) -> Iterable[Piece]:
-        for found in (_evaluation(text), self._training(text)):
+        for found in (_evaluation(text), self._slim(text), self._training(text)):
             if found is not None:
                 return (found,)
         saving = _SAVING.search(text)
@@ -55,6 +58,14 @@ class Estimator:
 
     def end(self) -> Iterable[Piece]:
         return ()
+
+    def _slim(self, text: str) -> Piece | None:
+        match = _SLIM.search(text)
+        if match is None:
+            return None
+        self._last = int(match[1])
+        found = {"loss": to_float(match[2]), "step_time_s": to_float(match[3])}
+        return Piece({k: v for k, v in found.items() if v is not None}, step=self._last)
 
     def _training(self, text: str) -> Piece | None:
         match = _LOG.search(text)
