@@ -22,8 +22,8 @@ NUMBERS = st.one_of(
     st.floats(allow_nan=False).map(repr),
     st.integers(-(10**20), 10**20).map(str),
     st.sampled_from(
-        ["nan", "NaN", "-nan", "inf", "-inf", "Infinity", "", " ", "0.0", "-0", "1e5", "1E-7", "+3", ".5", "5.",
-         "007", "1_000", " 2.5", "2.5 ", "1e400", "1e-400", "4.9e-324"]
+        ["nan", "NaN", "-nan", "inf", "-inf", "Infinity", "", " ", "0.0", "-0", "1e5", "1E-7", "+3", ".5",
+         "5.", "007", "1_000", " 2.5", "2.5 ", "1e400", "1e-400", "4.9e-324"]
     ),
 )  # fmt: skip
 TEXTS = st.sampled_from(
@@ -225,7 +225,7 @@ def test_blocks_cut_anywhere_read_the_same(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_without_pandas_a_large_block_is_read_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(number_table, "_pandas", lambda: None)
+    monkeypatch.setattr(number_table, "pandas_or_none", lambda: None)
     table = read_plain(b"1,2.5\n2,nan\n", ",", 2, large=True)
     assert table is not None
     assert table.values[0].tolist() == [1.0, 2.5]

@@ -42,6 +42,7 @@ class PairedLoss:
         self.pairs = 0
         self.mismatched = 0  # pairs left out: other data, or another learning rate
         self.last: int | None = None
+        self._late: tuple[NDArray[Any], ...] | None = None  # own steps not in ``own`` yet, as columns
         self._behind = 0  # own steps paired since steps of the baseline were last forgotten
         self.gap = GapWatch()
         self.breaks = BreakWatch()
@@ -54,6 +55,7 @@ class PairedLoss:
         self, step: Int64, loss: Float64, data_id: Float64 | None, lr: Float64 | None = None
     ) -> None:
         """Takes steps of the baseline, ascending."""
+        self._settle()
         absent = np.full(len(step), np.nan)
         ids, rates = (absent if column is None else column for column in (data_id, lr))
         for s, *row in zip(step.tolist(), loss.tolist(), ids.tolist(), rates.tolist(), strict=True):
@@ -76,6 +78,7 @@ class PairedLoss:
     ) -> None:
         """Takes one own step; with ref_loss in the log the pair is complete. declared: the run names a
         baseline."""
+        self._settle()
         if ref_loss is not None:
             self._pair(step, loss - ref_loss)
             return
@@ -94,16 +97,29 @@ class PairedLoss:
         ident, lr = (np.where(rows[n][1], rows[n][0], np.nan) for n in ("data_id", "lr"))
         index = np.flatnonzero(here)
         alone = not declared and self.base_last is None and self.last is None and not has_ref.any()
-        if alone and len(index) >= MAX_WAITING_UNASKED and _above(self.own, step):
+        if alone and len(index) >= MAX_WAITING_UNASKED and self._below(step):
             index = index[-MAX_WAITING_UNASKED:]  # they push out all before them
-            table = zip(loss[index].tolist(), ident[index].tolist(), lr[index].tolist(), strict=True)
-            self.own = dict(zip(step[index].tolist(), table, strict=True))
+            self._late = tuple(x[index].copy() for x in (step, loss, ident, lr))
+            self.own = {}
             return
+        self._settle()
         for t in index.tolist():
             partner = float(ref[t]) if has_ref[t] else None
             self.add_own(
                 int(step[t]), float(loss[t]), float(ident[t]), partner, declared=declared, lr=float(lr[t])
             )
+
+    def _below(self, step: Int64) -> bool:
+        """Whether the steps ascend and lie above all that wait."""
+        last = next(reversed(self.own), None) if self._late is None else int(self._late[0][-1])
+        return bool((np.diff(step) > 0).all()) and (last is None or last < step[0])
+
+    def _settle(self) -> None:
+        """Own steps that are still columns become rows: somebody asks for them."""
+        if self._late is not None:
+            step, *rows = (x.tolist() for x in self._late)
+            self.own = dict(zip(step, zip(*rows, strict=True), strict=True))
+            self._late = None
 
     def _meet(self) -> None:
         """Pairs the own steps that the baseline has passed, and forgets what nothing waits for any more."""
@@ -147,6 +163,7 @@ class PairedLoss:
         ]
 
     def state(self) -> dict[str, Any]:
+        self._settle()
         self._prune()
         return {
             "own": _table(self.own),
@@ -168,12 +185,6 @@ class PairedLoss:
 
 
 _PLAIN = ("base_last", "pairs", "mismatched", "last")
-
-
-def _above(waiting: dict[int, Row], step: Int64) -> bool:
-    """Whether the steps ascend and lie above all that wait."""
-    last = next(reversed(waiting), None)
-    return bool((np.diff(step) > 0).all()) and (last is None or last < step[0])
 
 
 def _keep(waiting: dict[int, Row], step: int, row: Row) -> None:

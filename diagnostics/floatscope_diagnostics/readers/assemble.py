@@ -12,10 +12,11 @@ from floatscope.protocol.runinfo import RunInfo
 from floatscope_diagnostics.readers.counting import positions
 from floatscope_diagnostics.readers.events import is_frame
 from floatscope_diagnostics.readers.merging import settled
+from floatscope_diagnostics.readers.plain_series import plain_series
 from floatscope_diagnostics.readers.records import Records
 from floatscope_diagnostics.readers.rows import ROWS_A_BATCH, Rows, rows_of
 from floatscope_diagnostics.readers.run_log import RunLog, Tally
-from floatscope_diagnostics.readers.splitting import Run, split
+from floatscope_diagnostics.readers.splitting import RUN, Part, Run, split
 from floatscope_diagnostics.readers.table import Int64, table_of
 
 ROWS_OF_A_RANK = 64  # in a batch, so that ranks stay side by side
@@ -24,30 +25,41 @@ LAST_RECORDS = 2  # other ranks may still print after one has failed
 
 def assemble(records: Records, tally: Tally, format_name: str) -> Iterator[RunLog]:
     """The runs of the log, in its order. Everything is known when the first is yielded."""
+    for note in records.notes:
+        tally.note(note)
+    plain = plain_series(records)
+    if plain is not None:
+        rows, leads = plain
+        run = Run([Part(0, records.count, int(leads[0]), int(leads[-1]), RUN)])
+        yield _run_log(records, {0: rows}, run, leads, tally, format_name)
+        return
     table = table_of(records)
     where = positions(table)
     runs = split(table, where)
-    for note in records.notes:
-        tally.note(note)
     if where.how is not None:
         tally.steps_from = where.how
         tally.note(where.how)
     if len(runs) > 1:
         tally.note(f"{len(runs):,} runs in one file")
-    failures = np.array([order for order, _, _ in records.failures], np.int64)
     leads = np.flatnonzero(where.lead)
     for run in runs:
-        rows = rows_of(table, where, run)
-        if not rows:
-            continue
-        rows = settled(rows, run.notes)
-        info = _ending(records, failures, leads, run)
-        own = replace(tally, notes=[*tally.notes])
-        for note in [*run.notes, *_repeats(rows)]:
-            own.note(note)
-        if len(rows) > 1:
-            info = replace(info, ranks=len(rows))
-        yield RunLog(info, format_name, _batches(rows), own)
+        found = rows_of(table, where, run)
+        if found:
+            yield _run_log(records, found, run, leads, tally, format_name)
+
+
+def _run_log(
+    records: Records, rows: dict[int, Rows], run: Run, leads: Int64, tally: Tally, format_name: str
+) -> RunLog:
+    rows = settled(rows, run.notes)
+    failures = np.array([order for order, _, _ in records.failures], np.int64)
+    info = _ending(records, failures, leads, run)
+    own = replace(tally, notes=[*tally.notes])
+    for note in [*run.notes, *_repeats(rows)]:
+        own.note(note)
+    if len(rows) > 1:
+        info = replace(info, ranks=len(rows))
+    return RunLog(info, format_name, _batches(rows), own)
 
 
 def _repeats(rows: dict[int, Rows]) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
@@ -37,16 +36,15 @@ class LineParser(Protocol):
 class LineFormat:
     """name: as in ``--format``.  title: for people.  certainty: 0 (not mine) to 1 of an input's head.
 
-    parser: makes a fresh parser.  bulk: optional pattern of a whole line without its end that needs no
-    parser: each named group is a number, named by our scalar, or ``step``; a line that it does not match goes
-    through the parser. It makes long logs fast and must give what the parser gives.
+    parser: makes a fresh parser.  alike: whether a record depends on its own line alone, so that of a long
+    log lines that differ only in their numbers may be read without the parser; always so for SingleLines.
     """
 
     name: str
     title: str
     certainty: Callable[[Head], float]
     parser: Callable[[], LineParser]
-    bulk: re.Pattern[bytes] | None = None
+    alike: bool = False
 
 
 class SingleLines:

@@ -74,7 +74,7 @@ def read_plain(data: bytes, delimiter: str | None, columns: int, *, large: bool)
         widths = _widths(data, separator, columns, quoted=False)
         if widths is None:
             return None
-    pandas = _pandas() if large else None
+    pandas = pandas_or_none() if large else None
     parse = _by_pandas(pandas, data, separator) if pandas is not None else _by_split(data, separator, columns)
     values = np.empty(widths.shape)
     present = widths > 0
@@ -149,7 +149,7 @@ def _widths(data: bytes, separator: int, columns: int, *, quoted: bool) -> NDArr
 
 
 @cache
-def _pandas() -> Any:
+def pandas_or_none() -> Any:
     """The package, or None where it is not installed."""
     try:
         return importlib.import_module("pandas")
@@ -157,12 +157,16 @@ def _pandas() -> Any:
         return None
 
 
+def exact_options(pandas: Any) -> dict[str, str]:
+    """What ``read_csv`` needs to read numbers as ``float`` does; since version 3 it does so by itself."""
+    return {} if int(pandas.__version__.split(".")[0]) >= 3 else {"float_precision": "round_trip"}
+
+
 def _by_pandas(pandas: Any, data: bytes, separator: int) -> Iterator[NDArray[np.float64] | list[str]]:
     """Each column as float64 [R], or as its texts where not all of them are numbers."""
-    exact = {} if int(pandas.__version__.split(".")[0]) >= 3 else {"float_precision": "round_trip"}
     frame = pandas.read_csv(
         io.BytesIO(data), header=None, sep=chr(separator), quoting=csv.QUOTE_NONE, keep_default_na=False,
-        na_values=["", *_NAN], low_memory=False, encoding_errors="replace", **exact,
+        na_values=["", *_NAN], low_memory=False, encoding_errors="replace", **exact_options(pandas),
     )  # fmt: skip
     for name in frame.columns:
         column = frame[name]

@@ -16,7 +16,7 @@ from floatscope_diagnostics.readers.records import MAX_STEP
 from floatscope_diagnostics.readers.splitting import Part, Run
 from floatscope_diagnostics.readers.table import NONE, Bool, Float64, Int64, Table
 
-ROWS_A_BATCH = 4_096
+ROWS_A_BATCH = 1 << 16
 CELLS_A_BATCH = 1 << 20  # rows times names; 8 MiB of float64
 MAX_RANKS_KEPT = 1_024
 MAX_NAME_CHARS = 200

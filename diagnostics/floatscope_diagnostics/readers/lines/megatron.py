@@ -20,7 +20,7 @@ from floatscope_diagnostics.readers.numbers import to_float
 from floatscope_diagnostics.readers.piece import EVAL, RESUME, Piece
 from floatscope_diagnostics.readers.rank_prefix import Ranked
 
-ITERATION = re.compile(r"\biteration\s{1,12}(\d{1,12})\s{0,4}/\s{0,12}\d{1,12} \|")
+ITERATION = re.compile(r"(?<!, )\biteration\s{1,12}(\d{1,12})\s{0,4}/\s{0,12}\d{1,12} \|")
 NEOX = re.compile(r"samples/sec: .{0,40}\| iteration\s{1,12}\d{1,12}\s{0,4}/.{0,400}\blm_loss\b")
 _EVALUATION = re.compile(
     r"\b(?:(validation|valid|test|evaluation) (?:loss|results) at|loss at) "
@@ -83,7 +83,9 @@ class Iterations:
         return ()
 
     def _iteration(self, step: int, found: Mapping[str, str]) -> Piece:
-        values = measured({k: v for k, v in found.items() if not k.startswith("iteration")}, _OURS)
+        values = measured(
+            {k: v for k, v in found.items() if not ("iteration" in k and k.endswith("/"))}, _OURS
+        )
         note = _name_loss(values)
         milliseconds = values.pop(_MS, None)
         if milliseconds is not None:
@@ -131,4 +133,4 @@ def _evaluation(match: re.Match[str]) -> Iterable[Piece]:
     return (Piece(values, step=step, kind=EVAL),) if values else ()
 
 
-FORMAT = LineFormat("megatron", "Megatron-LM output", certainty, lambda: Ranked(Iterations()))
+FORMAT = LineFormat("megatron", "Megatron-LM output", certainty, lambda: Ranked(Iterations()), alike=True)
