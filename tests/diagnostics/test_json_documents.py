@@ -219,3 +219,31 @@ def test_damaged_json_lines_cost_only_themselves(tmp_path: Path) -> None:
     rows = lines(*({"train_loss": 3.0, "epoch": k} for k in range(4)))
     run = read_one(write(tmp_path, rows + '{"train_loss": 2.0, "epo'))
     assert (len(run.steps), run.skipped) == (4, 1)
+
+
+@pytest.mark.parametrize(
+    ("curve", "value"), [("metric", "value"), ("metricName", "metricValue"), ("key", "value")]
+)
+def test_records_of_one_point_each(tmp_path: Path, curve: str, value: str) -> None:
+    points = [
+        {curve: name, value: str(v) if value == "metricValue" else v, "step": s, "timestamp": 1.7e12 + s}
+        for s in (10, 20)
+        for name, v in (("train/loss", 3.0 - s), ("acc", 0.5))
+    ]
+    run = read_one(write(tmp_path, points))
+    assert run.curves == {"loss": {10: -7.0, 20: -17.0}, "acc": {10: 0.5, 20: 0.5}}
+    assert run.times == {10: 1.7e9 + 0.01, 20: 1.7e9 + 0.02}
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"name": "toy", "history": [{"step": s, "loss": 2.0} for s in (1, 2)]},
+        {"args": {"lr": 0.1}, "logs": {"records": [{"step": s, "loss": 2.0} for s in (1, 2)]}},
+        {"name": "toy", "epochs": 2, "history": {"step": [1, 2], "loss": [2.0, 2.0]}},
+    ],
+)
+def test_records_and_curves_inside_a_document(tmp_path: Path, value: object, indent: int | None) -> None:
+    run = read_one(write(tmp_path, json.dumps(value, indent=indent)))
+    assert run.curves["loss"] == {1: 2.0, 2: 2.0}

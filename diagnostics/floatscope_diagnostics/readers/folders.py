@@ -13,10 +13,9 @@ from floatscope_diagnostics.readers.tensorboard import BESIDE
 
 MAX_DEPTH = 12
 MAX_ENTRIES = 200_000
-MAX_SECONDS = 20.0
+MAX_SECONDS = 20.0  # of walking and looking into files; a look takes up to 0.2 s
 MAX_PARTS = 2_000  # files of one run
 TOO_LARGE = "the folder is too large to be searched to its end: name a part of it"
-MAX_GUESSED = 1_000  # files whose content is looked at
 TENSORBOARD, MLFLOW, TE_DEBUG = "tensorboard", "mlflow", "te_debug"
 
 _EVENTS = re.compile(r"\.tfevents\.|^events\.out\.")
@@ -71,13 +70,16 @@ def search(folder: str) -> tuple[list[Found], list[str]]:
     if len(guessed) < len(walk.files):
         walk.left.append(f"{len(walk.files) - len(guessed):,} other logs beside {_STATE} were left: same run")
     kept, strange = [], 0
-    for path in guessed[:MAX_GUESSED]:
-        if _EVENTS.search(os.path.basename(path)) or _metric(path) or claimed(path):
+    for number, path in enumerate(guessed):
+        if _EVENTS.search(os.path.basename(path)) or _metric(path):
+            kept.append(path)
+        elif time.monotonic() > ends:
+            walk.left.append(f"{len(guessed) - number:,} files were not looked at: name the logs among them")
+            break
+        elif claimed(path):
             kept.append(path)
         else:
             strange += 1
-    if len(guessed) > MAX_GUESSED:
-        walk.left.append(f"only the first {MAX_GUESSED:,} files were looked at")
     found = together([*states, *kept])
     if strange:
         walk.left.append(f"{strange:,} files that are no training log were left")

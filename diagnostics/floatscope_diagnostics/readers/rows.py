@@ -67,9 +67,14 @@ class Rows:
                 values[at, index[name]] = column[low:high]
                 present[at, index[name]] = True
         used: Bool = np.asarray(present.any(axis=0), bool)
+        time = np.full(stop - start, np.nan)
+        if "time" in index:  # Unix seconds are a row's place, not a curve
+            column = values[:, index["time"]]
+            time = np.where(present[:, index["time"]] & np.isfinite(column), column, np.nan)
+            used[index["time"]] = False
         return Batch(
             step=self.step[start:stop],
-            time=np.full(stop - start, np.nan),
+            time=time,
             scalar_names=tuple(n for n, u in zip(names, used.tolist(), strict=True) if u),
             scalars=values[:, used],
             scalars_present=present[:, used],
