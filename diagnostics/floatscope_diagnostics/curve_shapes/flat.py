@@ -31,6 +31,7 @@ HIGH_LEVEL = 4.0  # nats: a language model that has learned word frequencies and
 STUCK_SHARE, STUCK_LEVEL = 0.6, 0.6  # of the points without progress, at such a share of the first level
 CLASSES = (2, 3, 4, 5, 10, 100, 1000)  # usual numbers of classes; chance level is their logarithm
 CHANCE_SHARE = 0.005
+GUESS_POINTS = 8
 RATE_IN_USE = 0.3  # of its peak
 
 
@@ -87,7 +88,10 @@ def _digits(value: float) -> int:
 
 def plateau(life: Life, track: Track) -> Iterator[Symptom]:
     """No progress over many points of a log that shows the run from its start."""
-    if track.points < PLATEAU_POINTS or not life.from_start or life.ends_broken:
+    if not life.from_start or life.ends_broken:
+        return
+    if track.points < PLATEAU_POINTS:
+        yield from _guessing(life, track)
         return
     middle = blocks(track.y, BLOCKS)
     error = _error(middle)
@@ -125,6 +129,23 @@ def plateau(life: Life, track: Track) -> Iterator[Symptom]:
         rows=int(share * track.points),
         extra={"notable": float(notable), "never": float(never), "chance": float(chance), "share": share},
     )
+
+
+def _guessing(life: Life, track: Track) -> Iterator[Symptom]:
+    """A short log whose every point is the level of a uniform guess."""
+    level = float(np.median(track.level))
+    classes = _chance(level, life.vocab_size) if track.log and track.points >= GUESS_POINTS else 0
+    if classes and float(np.abs(track.level / level - 1.0).max()) < CHANCE_SHARE:
+        yield sign(
+            life,
+            "plateau",
+            onset=int(track.step[0]),
+            detected=int(track.until[GUESS_POINTS - 1]),
+            value=level,
+            expected=level,
+            rows=track.points,
+            extra={"notable": 1.0, "never": 1.0, "chance": float(classes), "share": 1.0},
+        )
 
 
 def _enough(track: Track, at: int) -> int:

@@ -15,7 +15,8 @@ from floatscope_diagnostics.curve_shapes.life import Life, sign
 from floatscope_diagnostics.curve_shapes.track import Track, spread
 from floatscope_diagnostics.episodes import Symptom
 
-LEAST_EVALS = 4
+LEAST_EVALS = 3
+FEW_EVALS, FEW_FACTOR = 4, 1.1  # with fewer their noise is not known
 NOTE_FACTOR, NOTABLE_FACTOR = 1.02, 1.05
 NOISE = 3.0  # standard deviations of one evaluation
 AFTER_BEST = 2  # evaluations behind the best one
@@ -31,21 +32,24 @@ def overfit(life: Life) -> Iterator[Symptom]:
         return
     best = int(np.argmin(held.y))
     fell_since = _fell(train, int(held.step[best]), int(held.step[-1]))
-    last = float(np.median(held.y[-min(3, len(held) - best) :]))
+    after = len(held) - 1 - best
+    last = float(np.median(held.y[-max(1, min(3, after)) :]))
     rise = last - float(held.y[best])
     noise = spread(np.diff(held.y, n=2)) / math.sqrt(6.0)
-    after = len(held) - 1 - best
+    if len(held) < FEW_EVALS and bool((np.diff(held.y[best:]) > 0).all()):
+        noise = 0.0  # it rises from one to the next
     extra = {"factor": math.exp(rise), "train_fell": fell_since}
     clear = rise > max(math.log(NOTE_FACTOR), NOISE * noise)
     if clear and after >= AFTER_BEST and fell_since > TRAIN_FELL:
-        notable = rise > math.log(NOTABLE_FACTOR) and after > AFTER_BEST - 1
+        notable = rise > math.log(NOTABLE_FACTOR if len(held) >= FEW_EVALS else FEW_FACTOR)
         yield _made(life, held, best, extra | {"notable": float(notable), "gap": 0.0})
         return
     fell = _fell(train, int(train.step[0]), int(held.step[-1]))
     later = float(np.median(held.y[len(held) // 2 :]))
     apart = later - float(np.median(train.y[-max(1, len(train) // 5) :]))
     if (
-        fell >= GAP_TRAIN_FELL
+        len(held) >= FEW_EVALS
+        and fell >= GAP_TRAIN_FELL
         and later - float(held.y[0]) > math.log(GAP_HELD_OUT)
         and apart > math.log(GAP_RATIO)
     ):

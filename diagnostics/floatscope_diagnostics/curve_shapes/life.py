@@ -15,6 +15,7 @@ from floatscope_diagnostics.episodes import Symptom
 
 PREFIX = "curve_"  # of the signals that come from here
 LEAP_POINTS = 3
+REWARD_WORDS = ("reward", "episode_return", "advantage", "policy_loss", "entropy_loss", "d_loss", "g_loss")
 NEAR_START = 0.25  # a log that begins later in its own steps is a window of a longer run
 
 
@@ -56,6 +57,11 @@ class Life:
         """Whether the log shows the run from its beginning, so that its first level is the untrained one."""
         span = self.curves.last_step - self.curves.first_step
         return not self.resumed and self.curves.first_step <= max(1.0, NEAR_START * span)
+
+    @cached_property
+    def rewarded(self) -> bool:
+        """Whether the run logs rewards or returns: then its loss need not fall."""
+        return any(word in name.lower() for name in self.curves.curves for word in REWARD_WORDS)
 
     @cached_property
     def ends_broken(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from floatscope_diagnostics.curve_shapes.rises import rises
 from floatscope_diagnostics.curve_shapes.scaler import scale_falls
 from floatscope_diagnostics.episodes import Symptom
 
+SHORT_POINTS = 8  # evaluations whose noise can be told
 FAR_UP = PREFIX + "divergence"
 WORSE_FACTOR = 1.3  # loss after a restart over the loss before it
 
@@ -36,7 +38,8 @@ def shapes(book: CurveBook, *, vocab_size: int | None = None) -> list[Symptom]:
 def _of(life: Life) -> Iterator[Symptom]:
     yield from broken(life)
     yield from scale_falls(life)
-    yield from overfit(life)
+    parted = list(overfit(life))
+    yield from parted
     loss = life.loss
     if loss is None:
         loss = life.held_out  # an evaluation is all there is
@@ -52,8 +55,12 @@ def _of(life: Life) -> Iterator[Symptom]:
             yield from (s for s in rises(life, loss) if s.signal == FAR_UP)
             return
     up = list(rises(life, loss, series=series))
-    yield from up
-    if not any(s.open or s.extra.get("notable") for s in up):
+    held = life.held_out
+    if series == "loss" and held is not None and len(held) >= SHORT_POINTS and not any(s.open for s in up):
+        worse = [s for s in rises(life, held, series="eval_loss") if s.open]
+        yield from (s for s in worse if not parted)  # overfitting says it better
+    yield from (replace(s, extra={**s.extra, "notable": 0.0}) if life.rewarded else s for s in up)
+    if not any(s.open or s.extra.get("notable") for s in up) and not life.rewarded:
         yield from plateau(life, loss)
 
 

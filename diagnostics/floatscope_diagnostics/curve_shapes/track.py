@@ -1,6 +1,6 @@
 """A curve made ready for tests of its shape: levels, a smooth course, and the noise of both.
 
-Levels are natural logarithms where every value is positive, so a rise is a factor and no unit matters; of a
+Levels are natural logarithms where no value is negative, so a rise is a factor and no unit matters; of a
 series that takes both signs (a likelihood) they are shares of its own range.
 """
 
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
 
 from floatscope_diagnostics.curve_shapes.bins import Curve, Float64, Int64
 
@@ -22,15 +23,17 @@ LONG_SHARE = 6  # and its own wandering is seen against one over a sixth
 
 @dataclass(frozen=True)
 class Track:
-    """Bins with a finite point; arrays of shape (bins,).
+    """Bins whose level is known; arrays of shape (bins,).
 
-    level: mean of a bin without its extremes, as logged.  y: as logarithm, or in shares of the range (``log``
-    tells which).  close: y as the median of three where bins are narrow: without single outliers.  smooth: a
-    running median.  sigma, wander: noise of y about smooth, and of smooth about its long course.  scale: what
-    one unit of y is, in the series' unit; 1 with logarithms.
+    kept: which of the curve's bins these are, bool (all its bins,).  level: mean of a bin without its
+    extremes, as logged.  y: as logarithm, or in shares of the range (``log`` tells which).  close: y as the
+    median of three where bins are narrow: without single outliers.  smooth: a running median.  sigma, wander:
+    noise of y about smooth, and of smooth about its long course.  scale: what one unit of y is, in the
+    series' unit; 1 with logarithms.
     """
 
     curve: Curve
+    kept: NDArray[np.bool_]
     log: bool
     step: Int64
     until: Int64
@@ -61,17 +64,21 @@ class Track:
 
 
 def track_of(curve: Curve | None) -> Track | None:
-    """The track of a curve; None if it has no finite point."""
+    """The track of a curve; None if it has no finite point that tells its level."""
     if curve is None:
         return None
     keep = curve.finite > 0
+    log = bool(keep.any()) and bool((curve.low[keep] >= 0).all()) and float(curve.high[keep].max()) > 0
+    size = np.maximum(curve.finite, 1)
+    low, high = curve.low, curve.high
+    with np.errstate(invalid="ignore"):  # bins without a finite point have infinite extremes
+        trimmed = (curve.total - low - high) / np.maximum(size - 2, 1)
+    level = np.where(size >= TRIMMED_POINTS, np.clip(trimmed, low, high), curve.total / size)
+    if log:
+        keep = keep & (level > 0)  # a loss of exactly 0 is a step that was skipped, or what broken has to say
     if not keep.any():
         return None
-    size, total = curve.finite[keep], curve.total[keep]
-    low, high = curve.low[keep], curve.high[keep]
-    trimmed = (total - low - high) / np.maximum(size - 2, 1)
-    level = np.where(size >= TRIMMED_POINTS, np.clip(trimmed, low, high), total / size)
-    log = bool((low > 0).all())
+    size, level = size[keep], level[keep]
     scale = 1.0
     if log:
         y = np.log(level)
@@ -84,6 +91,7 @@ def track_of(curve: Curve | None) -> Track | None:
     long = running_median(smooth, max(len(y) // LONG_SHARE | 1, 3)) if len(y) >= 12 else smooth
     return Track(
         curve=curve,
+        kept=keep,
         log=log,
         step=curve.first_step[keep],
         until=curve.last_step[keep],
