@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import sys
@@ -36,7 +37,8 @@ def _run(args: argparse.Namespace) -> int:
         width = max(len(r.name) for r in readers())
         print("\n".join(f"{r.name:<{width}}  {r.title}" for r in readers()))
         return OK
-    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # names may hold anything
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # names may hold anything
     try:
         check(args)
         reading = Reading(format_name=args.format, mapping=mapping_of(args.map))

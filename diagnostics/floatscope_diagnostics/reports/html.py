@@ -27,6 +27,7 @@ _SIGNS = {
     "healthy": '<path d="m2 8.6 4 4 8-9" fill="none" stroke="currentColor" stroke-width="2.6"/>',
 }
 MOST_STRETCHES = 4
+MOST_ARTICLES = 100  # runs in detail, worst first; a page of 4 MB still opens at once
 
 
 def page(done: Sequence[Diagnosed], unread: Sequence[Unread], *, code: int | None = None) -> str:
@@ -36,7 +37,7 @@ def page(done: Sequence[Diagnosed], unread: Sequence[Unread], *, code: int | Non
     worst = done[order[0]].verdict.status if order else "critical"
     title = names[0] if len(done) == 1 else counts(done) if done else "no run could be read"
     body = [_top(), *_index(done, names, order), *_unread(unread)]
-    for k in order:
+    for k in order[:MOST_ARTICLES]:
         body += _run(done[k], names[k], number=k + 1)
     style = resources.files(__package__).joinpath("page.css").read_text(encoding="utf-8")
     mark = {"critical": "▲", "warning": "◆", "watch": "●", "healthy": "✓"}[worst]
@@ -92,11 +93,14 @@ def _index(done: Sequence[Diagnosed], names: Sequence[str], order: Sequence[int]
     yield f'<nav class="paper" aria-label="Runs"><h2>{text(counts(done))}</h2>'
     yield '<div class="scroll"><table class="idx"><thead><tr><th><span class="sr">Status</span></th>'
     yield '<th>Run</th><th class="r">Steps</th><th class="r">Loss</th><th>Verdict</th></tr></thead><tbody>'
-    for k in order:
+    for place, k in enumerate(order):
         d = done[k]
+        called = name(names[k])
+        if place < MOST_ARTICLES:
+            called = f'<a href="#run-{k + 1}">{called}</a>'
         yield (
             f'<tr><td class="s">{_sign(d.verdict.status)}</td>'
-            f'<td><a href="#run-{k + 1}">{name(names[k])}</a></td>'
+            f"<td>{called}</td>"
             f'<td class="r">{d.verdict.source.steps:,}</td><td class="r">{text(loss_ends(d.curves))}</td>'
             f"<td>{text(outcome(d))}</td></tr>"
         )

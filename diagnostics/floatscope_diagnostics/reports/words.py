@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -23,13 +24,17 @@ _SENTENCE_END = re.compile(r"(?<=[\w)\]'\"%])\.\s+(?=[A-Z])")
 
 def names_of(done: Sequence[Diagnosed]) -> list[str]:
     """What each run is called: its name or its path, with its number where an input holds several."""
-    paths = [d.verdict.source.path for d in done]
+    paths = Counter(d.verdict.source.path for d in done)
+    origins = {(d.run.name, d.verdict.source.path) for d in done}
+    shared = Counter(name for name, _ in origins)  # of how many inputs a name is
     names = []
     for d in done:
         path = d.verdict.source.path or "run"
-        of = paths.count(d.verdict.source.path)
-        number_of = f", run {d.number} of {of}" if of > 1 else ""
-        names.append(plain((d.run.name or path) + number_of))
+        name = d.run.name or path
+        if d.run.name and shared[d.run.name] > 1:
+            name += f" ({path})"
+        of = paths[d.verdict.source.path]
+        names.append(plain(name + (f", run {d.number} of {of}" if of > 1 else "")))
     return names
 
 

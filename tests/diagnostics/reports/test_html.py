@@ -13,6 +13,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from floatscope_diagnostics.diagnose import diagnose_paths
 from floatscope_diagnostics.gather import Unread
+from floatscope_diagnostics.reports import html
 from floatscope_diagnostics.reports.html import page
 from tests.dashboards.watched import launch
 from tests.diagnostics.cases import amax_history_poisoning
@@ -109,6 +110,16 @@ def test_a_page_without_any_run_says_why() -> None:
 def test_thirty_healthy_runs_stay_small(tmp_path: Path) -> None:
     text = page_of(*(write(tmp_path / f"{k}.jsonl", healthy(600)) for k in range(30)))
     assert len(text) < 1_000_000
+
+
+def test_of_very_many_runs_the_worst_are_told_in_detail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(html, "MOST_ARTICLES", 2)
+    rows = [healthy(), broken(), healthy(), broken()]
+    text = page_of(*(write(tmp_path / f"{k}.jsonl", r) for k, r in enumerate(rows)))
+    assert re.findall(r'id="(run-\d)"', text) == re.findall(r'href="#(run-\d)"', text) == ["run-2", "run-4"]
+    assert "2.jsonl" in text.replace("<wbr>", "")
 
 
 def test_values_without_bounds_are_drawn_inside_the_picture(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import itertools
 import json
 import os
@@ -118,6 +120,13 @@ def test_a_wrong_map_is_usage(
 ) -> None:
     assert main([logs["healthy"], "--map", given]) == 2
     assert words in capsys.readouterr().err
+
+
+def test_a_program_may_put_its_own_stream_in_place_of_standard_output(logs: dict[str, str]) -> None:
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        assert main([logs["broken"]]) == 1
+    assert "CRITICAL" in out.getvalue()
 
 
 def test_formats_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,7 @@ from floatscope_diagnostics.cli import main
 from floatscope_diagnostics.diagnose import diagnose_paths
 from floatscope_diagnostics.reports.terminal import Style
 from floatscope_diagnostics.reports.text import report
+from floatscope_diagnostics.reports.words import names_of
 from tests.diagnostics.reports.logs import HOSTILE, broken, healthy, write
 
 
@@ -33,6 +34,20 @@ def test_thirty_healthy_runs_are_a_table_and_not_thirty_pages(tmp_path: Path) ->
     assert text.count("\n") < 40
     assert "run29.jsonl" in text
     assert text_of(*paths, everything=True).count("HEALTHY") == 30
+
+
+def test_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+    run = {"name": "same"}
+    paths = [write(tmp_path / folder / "run.jsonl", healthy(), run) for folder in ("a", "b")]
+    done, _ = diagnose_paths(paths)
+    assert names_of(done) == [f"same ({path})" for path in paths]
+    both = tmp_path / "both.jsonl"
+    texts = [write(both, healthy(), {"name": name}) and both.read_text() for name in ("x", "y")]
+    both.write_text("".join(texts))
+    done, _ = diagnose_paths([str(both)])
+    assert names_of(done) == ["x, run 1 of 2", "y, run 2 of 2"]
 
 
 def test_only_runs_with_findings_are_told_in_detail_worst_first(tmp_path: Path) -> None:
