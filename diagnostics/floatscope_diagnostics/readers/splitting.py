@@ -15,6 +15,7 @@ DISORDER_PIECES = 16  # pieces that several writers may hold back
 RECENT_PIECES = 64
 MAX_NOTES = 8  # of one run
 CROWDED = 0.3  # share of repeated steps from which several ranks print
+BACK = 0.25  # share of a run's progress that is lost where another begins; runs may start at other levels
 AROUND = 5  # losses looked at on each side of a seam
 RUN, PART, EPOCH = "run", "part", "epoch"
 
@@ -202,7 +203,7 @@ class _Cuts:
         return EPOCH
 
     def _starts_over(self, i: int, *, unsure: bool) -> bool:
-        """Whether the loss is back at its starting level. unsure: the answer where losses do not tell."""
+        """Whether the loss is back near its starting level. unsure: the answer where losses do not tell."""
         loss = self._lead.loss
         begun = _level(loss[self._run : self._run + AROUND][:2])
         before = _level(loss[max(self._run, i - AROUND) : i])
@@ -211,7 +212,7 @@ class _Cuts:
             return unsure
         if abs(begun - before) < 0.1 * max(abs(begun), abs(before)):
             return unsure
-        return abs(after - begun) < abs(after - before)
+        return (after - before) / (begun - before) > BACK
 
     def _is_epoch(self, i: int) -> bool:
         """Whether the iterations before ``i`` rose to a plausible end of an epoch."""
