@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from floatscope_diagnostics.readers.fields import fields, measured
 from floatscope_diagnostics.readers.head import Head
-from floatscope_diagnostics.readers.line_format import LineFormat
+from floatscope_diagnostics.readers.line_format import HELD, LineFormat
 from floatscope_diagnostics.readers.lines import deepspeed
 from floatscope_diagnostics.readers.numbers import to_float
 from floatscope_diagnostics.readers.piece import EVAL, TRAIN, Piece
@@ -32,6 +32,7 @@ _REWARD = re.compile(r"\baverage reward score: (\S{1,40})")
 _BEGINNING = re.compile(
     r"^Beginning of Epoch (\d{1,6})/\d{1,6}, Total (?:Micro|Generation) Batches (\d{1,12})"
 )
+_KNOWN = re.compile(r"^(?:\*{3,8} (?:Evaluating|Running) |Model Parameters: [\d.]{1,20} B, Latency: )")
 _FROM_PERPLEXITY = "the evaluations print perplexity: eval_loss is its logarithm"
 _PLAYERS = "actor and critic losses of reinforcement learning: not judged as losses that should fall"
 
@@ -55,7 +56,9 @@ class Chat:
         if match is not None:
             self._batches = int(match[2])
         found = deepspeed.read(text)
-        return () if found is None else (found,)
+        if found is not None:
+            return (found,)
+        return HELD if match is not None or _KNOWN.match(text) else ()
 
     def end(self) -> Iterable[Piece]:
         return ()

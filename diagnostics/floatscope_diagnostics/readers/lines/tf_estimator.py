@@ -49,7 +49,9 @@ class Estimator:
         if saving is not None:
             self._last = int(saving[1])
             return HELD
-        if _DIVERGED.search(text) and not text.startswith("tensorflow."):  # the exception repeats it
+        if _DIVERGED.search(text):
+            if text.startswith("tensorflow."):  # the exception repeats it
+                return HELD
             return (Piece({"loss": float("nan")}, step=self._last, note=NAMED_BY_ERROR),)
         restoring = _RESTORING.search(text)
         if restoring is not None and self._last is None:  # evaluations restore, too
