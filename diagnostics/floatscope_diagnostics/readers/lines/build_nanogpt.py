@@ -51,4 +51,6 @@ def read(text: str) -> Piece | None:
     return Piece({_EVAL_NAMES[match[1]]: value}, kind=EVAL)
 
 
-FORMAT = LineFormat("build_nanogpt", "build-nanogpt output", certainty, lambda: Ranked(SingleLines(read)))
+FORMAT = LineFormat(
+    "build_nanogpt", "build-nanogpt output", certainty, lambda: Ranked(SingleLines(read)), alike=True
+)

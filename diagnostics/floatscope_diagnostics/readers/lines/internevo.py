@@ -45,4 +45,4 @@ def read(text: str) -> Piece | None:
     return Piece(values, step=step) if values else None
 
 
-FORMAT = LineFormat("internevo", "InternEvo output", certainty, lambda: Ranked(SingleLines(read)))
+FORMAT = LineFormat("internevo", "InternEvo output", certainty, lambda: Ranked(SingleLines(read)), alike=True)

@@ -62,4 +62,6 @@ def _from_perplexity(name: str, match: re.Match[str], *, kind: str) -> Piece | N
     return Piece(values, step=int(match[1]), kind=kind, note=_FROM_PERPLEXITY)
 
 
-FORMAT = LineFormat("joeynmt", "Joey NMT or Sockeye output", certainty, lambda: Ranked(SingleLines(read)))
+FORMAT = LineFormat(
+    "joeynmt", "Joey NMT or Sockeye output", certainty, lambda: Ranked(SingleLines(read)), alike=True
+)

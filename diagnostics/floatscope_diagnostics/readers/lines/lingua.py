@@ -43,4 +43,4 @@ def read(text: str) -> Piece | None:
     return Piece(values, step=int(match[1])) if values else None
 
 
-FORMAT = LineFormat("lingua", "Meta Lingua output", certainty, lambda: Ranked(SingleLines(read)))
+FORMAT = LineFormat("lingua", "Meta Lingua output", certainty, lambda: Ranked(SingleLines(read)), alike=True)

@@ -63,4 +63,4 @@ def _piece(step: str | None, *, kind: str = "train", **texts: str | None) -> Pie
     return Piece(values, step=None if step is None else int(step), kind=kind) if values else None
 
 
-FORMAT = LineFormat("llmc", "llm.c output", certainty, lambda: Ranked(SingleLines(read)))
+FORMAT = LineFormat("llmc", "llm.c output", certainty, lambda: Ranked(SingleLines(read)), alike=True)

@@ -52,4 +52,4 @@ def read(text: str) -> Piece | None:
     return None
 
 
-FORMAT = LineFormat("marian", "Marian NMT output", certainty, lambda: Ranked(SingleLines(read)))
+FORMAT = LineFormat("marian", "Marian NMT output", certainty, lambda: Ranked(SingleLines(read)), alike=True)

@@ -51,4 +51,4 @@ def read(text: str) -> Piece | None:
     return Piece(values, epoch=float(match[1]), batch=int(match[2]), batches=int(match[3]), kind=kind)
 
 
-FORMAT = LineFormat("mindspore", "MindSpore output", certainty, lambda: Ranked(SingleLines(read)))
+FORMAT = LineFormat("mindspore", "MindSpore output", certainty, lambda: Ranked(SingleLines(read)), alike=True)

@@ -47,4 +47,6 @@ def read(text: str) -> Piece | None:
     return Piece(values, step=int(match[1]), kind=kind)
 
 
-FORMAT = LineFormat("modded_nanogpt", "modded-nanogpt output", certainty, lambda: Ranked(SingleLines(read)))
+FORMAT = LineFormat(
+    "modded_nanogpt", "modded-nanogpt output", certainty, lambda: Ranked(SingleLines(read)), alike=True
+)

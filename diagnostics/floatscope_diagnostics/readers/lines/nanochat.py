@@ -61,4 +61,4 @@ def read(text: str) -> Piece | None:
     return Piece(values, step=int(match[1]), kind=kind, note=note) if values else None
 
 
-FORMAT = LineFormat("nanochat", "nanochat output", certainty, lambda: Ranked(SingleLines(read)))
+FORMAT = LineFormat("nanochat", "nanochat output", certainty, lambda: Ranked(SingleLines(read)), alike=True)

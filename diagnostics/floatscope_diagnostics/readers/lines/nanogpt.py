@@ -30,7 +30,7 @@ _MINGPT = re.compile(r"^iter_dt (\S{1,40}?)ms; iter (\d{1,12}): train loss (\S{1
 _MAKEMORE = re.compile(r"^step (\d{1,12}) \| loss (\S{1,40}) \| step time (\S{1,40}?)ms\s*$")
 _MAKEMORE_EVAL = re.compile(r"^step (\d{1,12}) train loss: (\S{1,40}) test loss: (\S{1,40})\s*$")
 _RESUMED = re.compile(r"^Resuming training from \S")
-_MILLISECONDS = 1e-3
+_MS_PER_S = 1000
 BITS = "losses are printed in bits, not nats"
 
 
@@ -74,18 +74,18 @@ def _training(
     step: str, loss: str, lr: str | None, milliseconds: str, mfu: str | None, unit: str | None
 ) -> Piece | None:
     values: dict[str, float] = {}
-    for name, text, factor in (
-        ("loss", loss, 1.0),
-        ("lr", lr, 1.0),
-        ("step_time_s", milliseconds, _MILLISECONDS),
+    for name, text, divisor in (
+        ("loss", loss, 1),
+        ("lr", lr, 1),
+        ("step_time_s", milliseconds, _MS_PER_S),
     ):
         value = None if text is None else to_float(text)
         if value is not None:
-            values[name] = value * factor
+            values[name] = value / divisor
     used = None if mfu is None else to_float(mfu)
     if used is not None and used >= 0:
         values["mfu_pct"] = used
     return Piece(values, step=int(step), note=BITS if unit else None) if values else None
 
 
-FORMAT = LineFormat("nanogpt", "nanoGPT output", certainty, lambda: Ranked(SingleLines(read)))
+FORMAT = LineFormat("nanogpt", "nanoGPT output", certainty, lambda: Ranked(SingleLines(read)), alike=True)

@@ -49,4 +49,4 @@ def read(text: str) -> Piece | None:
     return Piece(values, step=int(match[1])) if values else None
 
 
-FORMAT = LineFormat("nanotron", "nanotron output", certainty, lambda: Ranked(SingleLines(read)))
+FORMAT = LineFormat("nanotron", "nanotron output", certainty, lambda: Ranked(SingleLines(read)), alike=True)

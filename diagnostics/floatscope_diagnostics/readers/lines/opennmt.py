@@ -63,4 +63,4 @@ def read(text: str) -> Piece | None:
     return None
 
 
-FORMAT = LineFormat("opennmt", "OpenNMT output", certainty, lambda: Ranked(SingleLines(read)))
+FORMAT = LineFormat("opennmt", "OpenNMT output", certainty, lambda: Ranked(SingleLines(read)), alike=True)

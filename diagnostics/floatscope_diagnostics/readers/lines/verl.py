@@ -37,4 +37,4 @@ def read(text: str) -> Piece | None:
     return Piece(values, step=int(match[1]), note=_NOTE) if values else None
 
 
-FORMAT = LineFormat("verl", "verl output", certainty, lambda: Ranked(SingleLines(read)))
+FORMAT = LineFormat("verl", "verl output", certainty, lambda: Ranked(SingleLines(read)), alike=True)
