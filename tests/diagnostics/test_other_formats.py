@@ -251,6 +251,7 @@ READ: dict[str, Series] = {
         "step_time_s": [(0, 4.1), (1, 1.2)],
     },
     "maxtext": {"loss": [(0, 10.871), (1, 10.812), (2, NAN)], "eval_loss": [(1, 10.801)]},
+    "tqdm-gan": {"d_loss": [(100, 0.69), (200, 0.49)]},
     # a test is the validation of a log that has no other; the training loss may be called just "loss"
     "epoch_blocks-one-line": {
         "loss": [(1, 1.2), (2, 0.8), (3, 0.6)],
@@ -270,6 +271,7 @@ NO_LOSS = (
     "rl_lines",
     "rl_lines-agents",
     "basicsr-gan",
+    "tqdm-gan",
 )
 
 NOTES = {
@@ -290,6 +292,7 @@ NOTES = {
     "boosting-catboost": "does not name its metric",
     "yolo": "sum of the printed losses",
     "yolo_results": "no header",
+    "tqdm-gan": "play against each other",
     "tqdm": "mean of the last 20 losses",
 }
 
@@ -347,3 +350,19 @@ def test_ranks_of_wenet_stay_apart() -> None:
                 ranks[rank] += [float(v) for v, p in zip(values, present, strict=True) if p]
     assert ranks[0] == pytest.approx([390.077545, INF, 90.077545])
     assert ranks[1] == pytest.approx([381.977545, 170.104248])
+
+
+def test_steps_with_sums_of_their_epochs_between_are_read_step_by_step(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    path.write_text(
+        "".join(
+            "".join(
+                f"Epoch {e}, Step {10 * k}, Loss: {3 - 0.1 * k:.4f}\n" for k in range(5 * e - 4, 5 * e + 1)
+            )
+            + f"Epoch {e} finished: train loss: {3.2 - e:.4f}, val loss: {3.1 - e:.4f}\n"
+            for e in (1, 2)
+        )
+    )
+    with open_runs(str(path)) as runs:
+        steps = [int(s) for run in runs for _, batch in run.batches for s in batch.step]
+    assert steps == list(range(10, 110, 10))

@@ -17,7 +17,7 @@ from floatscope_diagnostics.readers.piece import RESUME, START, Piece
 
 _LINE = re.compile(
     r"^\s{0,4}[\[(]?epoch: (\d{1,9}), iters: (\d{1,12})"
-    r"(?:, time: ([\d.]{1,20}))?(?:, data: ([\d.]{1,20}))?[\])]"
+    r"(?:, time: (\d{1,12}(?:\.\d{1,12})?))?(?:, data: (\d{1,12}(?:\.\d{1,12})?))?[\])]"
 )
 _HEADER = re.compile(r"^=+ Training Loss \(.{1,60}\) =+")
 _NOTE = "losses of networks that play against each other: not judged as a falling loss"

@@ -30,14 +30,17 @@ _RATE = re.compile(rf"\b(?:lr|learning rate)\s{{0,9}}[:=]\s{{0,9}}({NUMBER})", r
 _BARE = re.compile(rf"(?:^|[,|;()-]|\d)\s{{0,9}}loss\s{{0,9}}[:=]\s{{0,9}}({NUMBER})", re.I)
 _BAR = re.compile(r"\d{1,3}%\||\u2501")
 _BEST = re.compile(r"\bbest\b|\bimproved\b|\bdecreased\b|\bpatience\b", re.I)
-_STEP = re.compile(r"\b(?:step|iter\w{0,6})\W{0,3}\d", re.I)
+_STEP = re.compile(r"\b(?:step|iter\w{0,6}|batch)\W{0,3}\d", re.I)
 
 
 def certainty(head: Head) -> float:
-    """Fairly sure of epochs with losses of training or validation in words, and no steps."""
-    losses = sum(1 for x in head.lines if _LOSS.search(x) and not _BAR.search(x) and not _STEP.search(x))
-    epochs = sum(1 for x in head.lines if _EPOCH.search(x) and not _BAR.search(x))
-    return 0.6 if losses and epochs else 0.0
+    """Fairly sure of epochs with losses of training or validation in words, unless most are of steps."""
+    lines = [x for x in head.lines if not _BAR.search(x)]
+    losses = sum(1 for x in lines if _LOSS.search(x) and not _STEP.search(x))
+    steps = sum(1 for x in lines if "oss" in x and _STEP.search(x))
+    if not losses or not any(_EPOCH.search(x) for x in lines):
+        return 0.0
+    return 0.6 if losses >= steps else 0.15
 
 
 class Parser:

@@ -12,11 +12,11 @@ from collections.abc import Iterable
 
 from floatscope_diagnostics.readers.head import Head
 from floatscope_diagnostics.readers.line_format import LineFormat
-from floatscope_diagnostics.readers.numbers import NUMBER
+from floatscope_diagnostics.readers.numbers import NUMBER, to_float
 from floatscope_diagnostics.readers.pairs import BLANK, pairs
 from floatscope_diagnostics.readers.piece import EVAL, Piece
 
-_TICK = re.compile(r"^\s{0,4}tick (\d{1,9})\s{1,8}kimg ([\d.]{1,20})\s")
+_TICK = re.compile(r"^\s{0,4}tick (\d{1,9})\s{1,8}kimg (\d{1,12}(?:\.\d{1,12})?)\s")
 _SCORE = re.compile(rf'"((?:fid|kid|pr|is|ppl)\d{{0,3}}k?\w{{0,20}})": ({NUMBER})', re.I)
 _SNAPSHOT = re.compile(rf"\b((?:fid|kid|ppl)\d{{0,3}}k?\w{{0,20}}) ({NUMBER})", re.I)
 _NOTE = "networks that play against each other, and no loss in the log: not judged as a falling loss"
@@ -49,9 +49,10 @@ class Parser:
             }
             return (Piece(values, step=self._tick, note=_NOTE),)
         score = _SCORE.search(text) or (_SNAPSHOT.search(text) if "network-snapshot" in text else None)
-        if score is None or self._tick is None:
+        value = to_float(score[2]) if score else None
+        if score is None or value is None or self._tick is None:
             return ()
-        return (Piece({score[1]: float(score[2].rstrip(","))}, step=self._tick, kind=EVAL),)
+        return (Piece({score[1]: value}, step=self._tick, kind=EVAL),)
 
     def end(self) -> Iterable[Piece]:
         return ()

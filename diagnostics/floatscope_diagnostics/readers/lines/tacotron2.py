@@ -19,12 +19,14 @@ _TRAIN = re.compile(
 _EVAL = re.compile(rf"^\s{{0,4}}Validation loss (\d{{1,12}}): ({NUMBER})", re.I)
 _BARE = re.compile(r"^(\d{1,12}):\t([-+]?\d{1,12}\.\d{9}|[-+]?nan|[-+]?inf)\s{0,4}$")
 
+MIN_BARE_LINES = 4  # nine decimals behind a tab, so many times, are no accident
+
 
 def certainty(head: Head) -> float:
     """Sure of Tacotron's line; WaveGlow's are bare numbers in one fixed form."""
     if head.hits(_TRAIN):
         return 0.95
-    return 0.8 if head.hits(_BARE) > 1 and head.share(_BARE) > 0.3 else 0.0
+    return 0.8 if head.hits(_BARE) >= MIN_BARE_LINES else 0.0
 
 
 def read(text: str) -> Piece | None:

@@ -15,7 +15,7 @@ from floatscope_diagnostics.readers.numbers import NUMBER
 from floatscope_diagnostics.readers.pairs import pairs, renamed
 from floatscope_diagnostics.readers.piece import EVAL, Piece
 
-_STEP = re.compile(r"\bStep (\d{1,12}) per-step time ([\d.]{1,20})s(?: loss=(\S{1,40}))?")
+_STEP = re.compile(r"\bStep (\d{1,12}) per-step time (\d{1,12}(?:\.\d{1,12})?)s(?: loss=(\S{1,40}))?")
 _EVAL = re.compile(r"\bEval metrics at step (\d{1,12})\b")
 _ENTRY = re.compile(rf"'((?:Loss/)?\w{{1,80}})': ({NUMBER})", re.I)
 _METRIC = re.compile(rf"\+ ([A-Za-z][\w/@ ().]{{0,80}}): ({NUMBER})", re.I)

@@ -10,7 +10,7 @@ over; lines between the bars may name the losses of an epoch in words.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from floatscope_diagnostics.readers.head import Head
@@ -40,6 +40,7 @@ _OURS = {
     "learning_rate": "lr", "step_loss": "loss", "t_loss": "loss", "v_num": None, "consumed_samples": None,
     "s": "step_time_s",  # NeMo's "train_step_timing in s"
 }  # fmt: skip
+_AGAINST = "losses of networks that play against each other: not judged as a falling loss"
 _SMOOTH = "Lightning's bar shows the mean of the last 20 losses (before version 2.0)"
 
 
@@ -74,8 +75,14 @@ def _read(text: str) -> Piece | None:
         epoch=float(epoch[1]) if epoch else None,
         batch=int(bar["n"]),
         batches=int(bar["of"]) if "of" in bar.groupdict() else None,
-        note=_SMOOTH if "v_num=" in text and "loss=" in text else None,
+        note=_note(text, values),
     )
+
+
+def _note(text: str, values: Mapping[str, float]) -> str | None:
+    if "loss" not in values and any(n.lower().startswith(("d_loss", "loss_d", "disc")) for n in values):
+        return _AGAINST
+    return _SMOOTH if "v_num=" in text and " loss=" in text else None
 
 
 class Parser:
