@@ -178,6 +178,10 @@ class Curves:
             self._rank = rank
         if rank != self._rank or not len(batch):
             return
+        if len(batch) > ROWS_AT_ONCE:  # parts that fit the processor's cache are thinned twice as fast
+            for start in range(0, len(batch), ROWS_AT_ONCE):
+                self.add(rank, batch.rows(start, start + ROWS_AT_ONCE))
+            return
         self._held.append(batch)
         self._held_rows += len(batch)
         if self._held_rows >= ROWS_AT_ONCE or len(batch.stat_row):
