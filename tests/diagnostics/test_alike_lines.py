@@ -73,7 +73,8 @@ def test_every_format_reads_the_same_either_way(path: Path) -> None:
 def megatron(n: int, *, loss: str, skipped: int = 0, note: str = "") -> str:
     return (
         f" [2024-05-0{1 + n // 400} 00:{n // 60 % 60:02d}:{n % 60:02d}] iteration {n:8d}/   10000 | "
-        f"consumed samples: {n * 256:12d} | elapsed time per iteration (ms): {500 + n % 7}.5 | learning rate: 3.000000E-04 | "
+        f"consumed samples: {n * 256:12d} | elapsed time per iteration (ms): {500 + n % 7}.5 | "
+        f"learning rate: 3.000000E-04 | "
         f"lm loss: {loss} | loss scale: 65536.0 | grad norm: {1 + n / 1000:.3f} | "
         f"number of skipped iterations: {skipped:3d} | number of nan iterations:   0 |{note}"
     )

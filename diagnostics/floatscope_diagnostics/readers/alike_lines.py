@@ -15,9 +15,10 @@ import io
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +26,6 @@ from numpy.typing import NDArray
 from floatscope_diagnostics.readers.line_format import LineParser
 from floatscope_diagnostics.readers.number_table import exact_options, pandas_or_none
 from floatscope_diagnostics.readers.piece import Piece
-from floatscope_diagnostics.readers.records import Records
 
 MAX_MAKES = 8  # kinds of lines learnt of one log
 MAX_TRIES = 64  # lines that are tried as a sample
@@ -77,6 +77,26 @@ class _Make:
     constant: dict[str, float]
 
 
+class Sink(Protocol):
+    """What takes the columns; see ``Records``."""
+
+    def reserve(self, count: int) -> int:
+        """Hands out the next ``count`` places in the order of the lines; returns the first."""
+        ...
+
+    def add_columns(
+        self,
+        kind: str,
+        *,
+        line: NDArray[np.int64],
+        values: Mapping[str, Float64],
+        where: Mapping[str, NDArray[Any]],
+        order: NDArray[np.int64],
+    ) -> object:
+        """Takes the records at these places."""
+        ...
+
+
 class AlikeLines:
     """The makes of lines known of one log."""
 
@@ -86,7 +106,7 @@ class AlikeLines:
         self._refused: set[bytes] = set()
         self._tries = 0
 
-    def take(self, number: int, data: bytes, records: Records, other: Callable[[int, bytes], None]) -> int:
+    def take(self, number: int, data: bytes, records: Sink, other: Callable[[int, bytes], None]) -> int:
         """Reads whole lines, the first of them with this number; those of no known make go to ``other``, in
         their order. Returns how many did not."""
         lines = data.removesuffix(b"\n").split(b"\n")
@@ -198,7 +218,7 @@ def _sound(make: _Make, values: Float64) -> NDArray[np.bool_]:
 
 
 def _store(
-    make: _Make, numbers: Float64, line: NDArray[np.int64], order: NDArray[np.int64], to: Records
+    make: _Make, numbers: Float64, line: NDArray[np.int64], order: NDArray[np.int64], to: Sink
 ) -> None:
     where: dict[str, Float64 | NDArray[np.int64]] = {}
     values: dict[str, Float64] = {n: np.full(len(line), v) for n, v in make.constant.items()}
@@ -222,6 +242,9 @@ def _make_of(text: str, parser: Callable[[], LineParser]) -> _Make | None:
     table = bytes(c if c in kept else 32 for c in range(256))
     gone = bytes(c for c in range(128) if chr(c).isalpha() and c not in kept)
     tokens = text.encode().translate(table, gone).decode().split()
+    if any(slot[0] not in tokens for slot in slots):  # letters alone stand between two numbers
+        gone = b""
+        tokens = text.encode().translate(table, gone).decode().split()
     columns: dict[int, _Column] = {}
     fixed: dict[int, float] = {}
     at = -1

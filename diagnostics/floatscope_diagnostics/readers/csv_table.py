@@ -13,6 +13,7 @@ from floatscope.protocol.batch import Batch
 from floatscope.protocol.runinfo import RunInfo
 from floatscope_diagnostics.readers.columns_plan import Plan, plan_of
 from floatscope_diagnostics.readers.head import Head
+from floatscope_diagnostics.readers.line_blocks import line_blocks
 from floatscope_diagnostics.readers.names import exported, guess
 from floatscope_diagnostics.readers.number_table import (
     BLOCK_BYTES,
@@ -22,7 +23,7 @@ from floatscope_diagnostics.readers.number_table import (
     read_lines,
     read_plain,
 )
-from floatscope_diagnostics.readers.opening import MAX_LINE_BYTES, PEEK_BYTES, Opened
+from floatscope_diagnostics.readers.opening import PEEK_BYTES, Opened
 from floatscope_diagnostics.readers.run_log import RunLog, Tally, UnreadableLog
 from floatscope_diagnostics.readers.table_rows import TableRows
 
@@ -110,7 +111,7 @@ def _batches(opened: Opened, tally: Tally) -> Iterator[tuple[int, Batch]]:
     above = layout.header
     columns = len(layout.names)
     large = len(opened.peek) == PEEK_BYTES
-    for line, data in _blocks(opened):
+    for line, data in line_blocks(opened, BLOCK_BYTES):
         if above:
             found, line, data = _below_header(line, data)
             above = not found
@@ -165,26 +166,3 @@ def _below_header(line: int, data: bytes) -> tuple[bool, int, bytes]:
         if first.strip(b"\xef\xbb\xbf \t\r\x00"):
             return True, line, data
     return False, line, data
-
-
-def _blocks(opened: Opened) -> Iterator[tuple[int, bytes]]:
-    """Blocks of whole lines and the number of the first line of each. Raises UnreadableLog for a line beyond
-    64 MiB."""
-    rest: list[bytes] = []
-    held = 0
-    line = 1
-    while data := opened.read(BLOCK_BYTES):
-        cut = data.rfind(b"\n") + 1
-        if not cut:
-            rest.append(data)
-            held += len(data)
-            if held > MAX_LINE_BYTES:
-                raise UnreadableLog(f"line {line:,} is longer than 64 MiB: this is not a table of numbers")
-            continue
-        block = b"".join((*rest, data[:cut]))
-        rest, held = [data[cut:]], len(data) - cut
-        yield line, block
-        line += block.count(b"\n")
-    last = b"".join(rest)
-    if last:
-        yield line, last
