@@ -132,4 +132,10 @@ CASES = {
     "tf_estimator-slim.log": Expected(
         {"loss": [(10, 2.4281), (20, NAN)], "step_time_s": [(10, 0.419), (20, 0.416)]}
     ),
+    "hf_stdout-lag.log": Expected(
+        {
+            "loss": [(10, 2.3105), (20, 1.8017), (10, 2.5105), (20, 2.4105)],
+            "eval_loss": [(20, 1.912)],
+        }
+    ),
 }

@@ -9,8 +9,10 @@ dict, ``train_runtime``, holds means over the run.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 
 from floatscope_diagnostics.readers.head import Head
 from floatscope_diagnostics.readers.line_format import HELD, LineFormat
@@ -22,7 +24,11 @@ from floatscope_diagnostics.readers.rank_prefix import Ranked
 _DICT = re.compile(r"\{\s?'[A-Za-z][^{}]{3,20000}\}")
 _PAIR = re.compile(r"'([^'{}:]{1,100})': ?(?:'([^']{1,60})'|([^,'{}\s]{1,60}))")
 # bars without a description; those of downloads, tokenising and checkpoints have one
-_BARS = re.compile(r"(?:^|[\]}])\s{0,200}\d{1,3}%\|[^|]{0,400}\| (\d{1,12})/(\d{1,12}) \[")
+_BARS = re.compile(
+    r"(?:^|[\]}])\s{0,200}\d{1,3}%\|[^|]{0,400}\| (\d{1,12})/(\d{1,12}) \["
+    r"(?:[^,\]]{1,40},\s{1,4}([\d.]{1,12})it/s)?"
+)
+_DRAWN_PER_S = 10  # tqdm draws at most every 0.1 s (mininterval)
 _BEGINS = "***** Running training *****"
 _RESUMED = re.compile(r"Continuing training from global step (\d{1,12})|Resuming training from checkpoint")
 SUMMARY: dict[str, float] = {}  # the dict of the whole run
@@ -56,62 +62,87 @@ def training_values(found: dict[str, float]) -> tuple[dict[str, float], str | No
 
 
 class HuggingFace:
-    """Remembers the training bar's counter."""
+    """Remembers the training bar's counter.
+
+    A bar is not drawn at every step where these are quick, but always anew below a dict, where it shows the
+    dict's step.
+    """
 
     def __init__(self) -> None:
         self._total: int | None = None
         self._done: int | None = None
+        self._latest: tuple[int, int] | None = None  # of any bar: done, total
+        self._held: Piece | None = None
+        self._epoch = -1.0
 
     def line(self, number: int, text: str) -> Iterable[Piece]:
-        moved, bar_end = self._bar(text)
+        end, bars = self._bars(text)
         found = _record(text)
+        out = self._release(None if found and len(bars) < 2 else bars)
         if found is not None:
-            return HELD if found is SUMMARY else (self._piece(found, glued=bar_end > 0),)
-        piece = deepspeed.read(text)
-        if piece is not None:
-            return (piece,)
-        if _BEGINS in text:
+            out += self._take(found, glued=end > 0)
+        elif (piece := deepspeed.read(text)) is not None:
+            out.append(piece)
+        elif _BEGINS in text:
             self._total = self._done = None
-            return (Piece(kind=START),)
-        resumed = _RESUMED.search(text)
-        if resumed is not None:
+            out.append(Piece(kind=START))
+        elif (resumed := _RESUMED.search(text)) is not None:
             step = int(resumed[1]) if resumed[1] else None
-            return (Piece(step=step, kind=RESUME, note="continues from a checkpoint"),)
-        if moved and text[bar_end:].partition("]")[2].strip():
-            return (Piece(step=self._done),)  # something happened at this step, on the bar's line
-        return HELD if bar_end else ()
+            out.append(Piece(step=step, kind=RESUME, note="continues from a checkpoint"))
+        elif bars and text[end:].partition("]")[2].strip():
+            out.append(Piece(step=self._done))  # something happened at this step, on the bar's line
+        return out or (HELD if end or found is not None else ())
 
     def end(self) -> Iterable[Piece]:
-        return ()
+        return self._release(None)
 
-    def _bar(self, text: str) -> tuple[bool, int]:
-        """Follows the training's bar: the first one without a description, and those with the same total.
-        Whether it moved, and where it ends in the text (0: no bar)."""
-        moved, end = False, 0
+    def _bars(self, text: str) -> tuple[int, list[tuple[int, bool]]]:
+        """Where the last bar ends in the text (0: no bar), and of the training's bars (the first one without
+        a description, and those with the same total) the counter and whether steps are quick."""
+        end = 0
+        counters: list[tuple[int, bool]] = []
         for match in _BARS.finditer(text) if "%|" in text else ():
             end = match.end()
             done, total = int(match[1]), int(match[2])
+            self._latest = done, total
             if self._total is None:
                 self._total = total
-            if total == self._total and done != self._done:
-                self._done, moved = done, True
-        return moved, end
+            if total == self._total:
+                self._done = done
+                counters.append((done, _quick(match[3])))
+        return end, counters
 
-    def _piece(self, found: dict[str, float], *, glued: bool) -> Piece:
+    def _release(self, bars: list[tuple[int, bool]] | None) -> list[Piece]:
+        """The record held back, at the step of the bar drawn below it."""
+        piece, self._held = self._held, None
+        if piece is not None and bars and bars[0][1] and (piece.step or 0) <= bars[0][0]:
+            piece = replace(piece, step=bars[0][0])
+        return [] if piece is None else [piece]
+
+    def _take(self, found: dict[str, float], *, glued: bool) -> list[Piece]:
+        if found is SUMMARY:
+            self._epoch = math.inf  # what comes now is another training
+            return []
         epoch = found.get("epoch")
         values, note = training_values({k: v for k, v in found.items() if k != "epoch"})
-        step = values.pop("step", None)
-        if step is None and self._done:
-            # a loop over the bar (LLaMA-Factory PPO) prints inside of the step that the bar counts next
-            step = self._done + 1 if glued and "grad_norm" not in values and note else self._done
         evaluation = "loss" not in values and any(k.startswith("eval_") for k in values)
-        return Piece(
-            values,
-            step=to_int(str(step)),
-            epoch=epoch,
-            kind=EVAL if evaluation else TRAIN,
-            note=note,
-        )
+        if epoch is not None and not evaluation:
+            if epoch < self._epoch and self._latest is not None:
+                self._done, self._total = self._latest
+            self._epoch = epoch
+        kind = EVAL if evaluation else TRAIN
+        own = values.pop("step", None)
+        if own is not None or self._total is None:
+            return [Piece(values, step=to_int(str(own)), epoch=epoch, kind=kind, note=note)]
+        step = self._done or None
+        if step is not None and glued and note and "grad_norm" not in values:
+            step += 1  # a loop over the bar (LLaMA-Factory PPO) prints inside of the step that it counts next
+        self._held = Piece(values, step=step, epoch=epoch, kind=kind, note=note)
+        return []
+
+
+def _quick(steps_per_s: str | None) -> bool:
+    return (to_float(steps_per_s or "") or 0.0) > _DRAWN_PER_S / 2  # the rate shown is a mean
 
 
 def _record(text: str) -> dict[str, float] | None:
