@@ -11,6 +11,7 @@ from floatscope_diagnostics.readers.run_log import UnreadableLog
 from floatscope_diagnostics.readers.te_debug import FOUR_DECIMALS
 from floatscope_diagnostics.readers.te_names import our_stats, tensor_and_stat
 from tests.diagnostics.read_back import read_one
+from tests.diagnostics.tracker_files import events
 
 LAYERS = ("decoder.0.mlp.fc1", "decoder.1.mlp.fc1")
 
@@ -113,3 +114,23 @@ def test_without_a_statistic_it_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.log").write_text(line("a_activation_std", 0, 0.0))
     with pytest.raises(UnreadableLog, match="no statistic of a tensor"):
         read_one(tmp_path / "x.log")
+
+
+def test_statistics_logged_to_tensorboard_are_tensors_too(tmp_path: Path) -> None:
+    steps = range(0, 30, 10)
+    curves = {
+        "l.0_activation_cur_amax": {s: 3e-6 for s in steps},
+        "l.0_activation_scale_inv_min": dict.fromkeys(steps, 0.0625),
+        "l.1_activation_cur_amax": {s: 4.0 for s in steps},
+        "l.1_gradient_underflows%": {s: 1.5 for s in steps},
+        "conv_weight_norm": {s: 9.0 for s in steps},
+        "train/loss": {s: 2.0 for s in range(30)},
+    }
+    (tmp_path / "events.out.tfevents.1").write_bytes(events(curves))
+    run = read_one(tmp_path / "events.out.tfevents.1")
+    assert len(run.steps) == 30
+    assert run.curves == {"loss": curves["train/loss"], "conv_weight_norm": curves["conv_weight_norm"]}
+    assert run.tensors[0, 10, "l.0/input", "amax"] == pytest.approx(3e-6)
+    assert run.tensors[0, 20, "l.0/input", "scale"] == 16.0
+    assert run.tensors[0, 20, "l.1/grad_output", "underflow_pct"] == 1.5
+    assert run.run.tensors["l.1/grad_output"] == {"call_order": 1}

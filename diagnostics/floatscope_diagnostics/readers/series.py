@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -36,12 +37,12 @@ class Series:
     def __init__(self, tally: Tally) -> None:
         self._tally = tally
         self._lives: list[dict[str, _Part]] = [{}]
-        self._names: set[str] = set()
+        self._names: dict[str, None] = {}
 
     @property
-    def names(self) -> set[str]:
-        """The curves that have a point."""
-        return self._names
+    def names(self) -> AbstractSet[str]:
+        """The curves that have a point, in the order of their first ones."""
+        return self._names.keys()
 
     def add(self, name: str, step: int, value: float, time: float = float("nan")) -> None:
         """Takes the next point of a curve. time: Unix seconds, NaN if not known."""
@@ -74,7 +75,7 @@ class Series:
                 except ProtocolError:
                     self._tally.note(f"a curve with an unusable name was left out: {name[:60]!r}")
                     return None
-                self._names.add(name)
+                self._names[name] = None
             part = self._lives[-1][name] = _Part()
         return part
 

@@ -17,12 +17,11 @@ from floatscope_diagnostics.readers.head import Head
 from floatscope_diagnostics.readers.numbers import to_float
 from floatscope_diagnostics.readers.opening import Opened
 from floatscope_diagnostics.readers.run_log import Batcher, RunLog, Tally, UnreadableLog
-from floatscope_diagnostics.readers.te_names import our_stats, tensor_and_stat, too_small
+from floatscope_diagnostics.readers.te_names import call_orders, our_stats, tensor_and_stat, too_small
 
 FORMAT = "te_debug"
 _VALUE = re.compile(r"(\d{1,15})\s{1,40}value=(\S{1,60})\s{0,9}$")  # behind "iteration="
 _RANK = re.compile(r"_globalrank-(\d{1,5})\.log")
-_FORWARD = ("input", "weight", "output")
 _MAX_TENSORS = 100_000
 FOUR_DECIMALS = (
     "the log prints four decimals: an amax, norm or scale_inv shown as 0.0000 is only known to be below "
@@ -51,17 +50,7 @@ def read_parts(parts: Iterable[Opened]) -> Iterator[RunLog]:
             "holds no statistic of a tensor: expected lines such as layer_activation_std iteration=000010 "
             "value=0.9996. " + (tally.first_skipped or "")
         )
-    order: dict[str, int] = {}
-    for name in live[0].first_row():
-        layer, _, role = name.rpartition("/")
-        if role in _FORWARD:
-            order.setdefault(layer, len(order))
-    tensors = {
-        f"{layer}/{role}": {"call_order": k}
-        for layer, k in order.items()
-        for role in (*_FORWARD, "grad_output", "grad_input", "grad_weight")
-    }
-    info = RunInfo(tensors=tensors, ranks=len(live) if len(live) > 1 else None)
+    info = RunInfo(tensors=call_orders(live[0].first_row()), ranks=len(live) if len(live) > 1 else None)
     yield RunLog(info, FORMAT, _batches(live, tally), tally)
 
 

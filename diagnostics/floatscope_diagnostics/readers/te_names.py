@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 ROLES = {
     "activation": "input",
@@ -17,6 +17,7 @@ ROLES = {
     "dgrad": "grad_input",
     "wgrad": "grad_weight",
 }
+_FORWARD = ("input", "weight", "output")
 _NAME = re.compile(rf"(.{{1,800}})_({'|'.join(ROLES)})_([^\s/]{{1,120}})$")
 _RECIPES = ("fp8_delayed_scaling_", "fp8_current_scaling_", "fp8_block_scaling_", "mxfp8_", "nvfp4_")
 _OURS = {"underflows%": "underflow_pct", "overflows%": "overflow_pct", "cur_amax": "amax", "amax": "amax"}
@@ -24,6 +25,10 @@ _OURS = {"underflows%": "underflow_pct", "overflows%": "overflow_pct", "cur_amax
 _MAGNITUDES = frozenset(
     ("cur_amax", "amax", "std", "variance", "l1_norm", "l2_norm", "mse", "scale_inv_min", "scale_inv_max")
 )
+_STATS = _MAGNITUDES | {
+    "min", "max", "mean", "sum", "numel", "dynamic_range", "underflows%", "overflows%", "underflows_num",
+    "overflows_num", "total_square_error",
+}  # fmt: skip
 LAST_DIGIT = 1e-4  # nvdlfw_inspect/logging.py prints value={:.4f}
 _SURE_DIGITS = 100 * LAST_DIGIT  # a quotient of a value below it would be wrong by more than a half percent
 
@@ -35,6 +40,22 @@ def tensor_and_stat(name: str) -> tuple[str, str] | None:
         return None
     layer, tensor, stat = match.groups()
     return f"{layer.replace('/', '.')}/{ROLES[tensor]}", stat
+
+
+def is_statistic(name: str) -> bool:
+    """Whether a tracker's curve is one of these statistics; ``conv_weight_norm`` is not."""
+    found = tensor_and_stat(name)
+    return found is not None and plain(found[1].removesuffix("_columnwise")) in _STATS
+
+
+def call_orders(tensors: Iterable[str]) -> dict[str, dict[str, int]]:
+    """The table of a run's tensors: layers count in the order in which their forward tensors stand."""
+    order: dict[str, int] = {}
+    for name in tensors:
+        layer, _, role = name.rpartition("/")
+        if role in _FORWARD:
+            order.setdefault(layer, len(order))
+    return {f"{layer}/{role}": {"call_order": k} for layer, k in order.items() for role in ROLES.values()}
 
 
 def too_small(stat: str, value: float) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 
 from floatscope.protocol.runinfo import RunInfo
+from floatscope_diagnostics.readers import te_curves
 from floatscope_diagnostics.readers.curve_names import curve_names
 from floatscope_diagnostics.readers.foreign import is_event_file
 from floatscope_diagnostics.readers.head import Head
@@ -82,7 +83,12 @@ def read_parts(parts: Iterable[Opened]) -> Iterator[RunLog]:
         tally.note(f"{broken:,} records are no events and were passed over")
     if not series.names:
         raise UnreadableLog("holds events but no scalar. Name the file that the training curves are in")
-    mapping = curve_names(series.names, tally, given)
+    statistics = te_curves.statistics(series)
+    mapping = curve_names(series.names - set(statistics), tally, given)
+    if statistics:
+        rows = te_curves.batches(series, statistics, mapping, tally)
+        yield RunLog(te_curves.info_of(statistics), FORMAT, rows, tally)
+        return
     yield RunLog(RunInfo(), FORMAT, series.batches(mapping), tally)
 
 
