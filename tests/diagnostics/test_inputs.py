@@ -122,6 +122,16 @@ def test_what_is_no_log_is_left_with_a_note(tmp_path: Path) -> None:
     assert any("2 files that are no training log" in n for n in item.notes)
 
 
+@pytest.mark.parametrize("name", ["classic.txt", "model_X.md", "0b1f.txt", "Discriminator loss"])
+def test_where_no_name_is_a_logs_the_content_decides(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("".join(f"17000000000{k:02} {3 - k / 64} {k}\n" for k in range(30)))
+    (tmp_path / "README.md").write_text("# Our model\n\nThe loss fell from 3.0 to 2.1 at step 500.\n")
+    (tmp_path / "weights.bin").write_bytes(b"\0" * 500)
+    (item,) = expand([str(tmp_path)])
+    assert item.parts == (str(tmp_path / name),)
+    assert any("2 files that are no training log" in n for n in item.notes)
+
+
 def test_a_folder_without_a_log_is_an_error_with_advice(tmp_path: Path) -> None:
     (item,) = expand([str(tmp_path)])
     assert "no training log that is known" in str(item.error)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from floatscope_diagnostics.readers.choosing import SURE
 from floatscope_diagnostics.readers.formats import claimed
 from floatscope_diagnostics.readers.tensorboard import BESIDE
 
@@ -16,6 +17,8 @@ MAX_ENTRIES = 200_000
 MAX_SECONDS = 20.0  # of walking and looking into files; a look takes up to 0.2 s
 MAX_PARTS = 2_000  # files of one run
 TOO_LARGE = "the folder is too large to be searched to its end: name a part of it"
+MAX_OTHERS = 200  # files looked at where no name is a log's
+CLEAR = 0.6  # certainty with which a file that is not named like a log is taken for one
 TENSORBOARD, MLFLOW, TE_DEBUG = "tensorboard", "mlflow", "te_debug"
 
 _EVENTS = re.compile(r"\.tfevents\.|^events\.out\.")
@@ -55,6 +58,7 @@ class _Search:
 
     files: list[str] = field(default_factory=list)
     states: list[str] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)  # with a name that no log has
     left: list[str] = field(default_factory=list)  # notes
     entries: int = 0
 
@@ -69,23 +73,31 @@ def search(folder: str) -> tuple[list[Found], list[str]]:
     guessed = [f for f in walk.files if not _inside(f, taken)]
     if len(guessed) < len(walk.files):
         walk.left.append(f"{len(walk.files) - len(guessed):,} other logs beside {_STATE} were left: same run")
+    kept = _logs_among(guessed, walk, ends, at_least=SURE)
+    if not states and not kept:
+        kept = _logs_among(walk.others, walk, ends, at_least=CLEAR)
+    found = together([*states, *kept])
+    if found and (len(found) > 1 or walk.left):
+        walk.left.insert(0, f"found in the folder: {len(found):,} {'run' if len(found) == 1 else 'runs'}")
+    return found, walk.left
+
+
+def _logs_among(paths: Sequence[str], walk: _Search, ends: float, *, at_least: float) -> list[str]:
+    """The files that are logs by their content, so surely."""
     kept, strange = [], 0
-    for number, path in enumerate(guessed):
+    for number, path in enumerate(paths):
         if _EVENTS.search(os.path.basename(path)) or _metric(path):
             kept.append(path)
         elif time.monotonic() > ends:
-            walk.left.append(f"{len(guessed) - number:,} files were not looked at: name the logs among them")
+            walk.left.append(f"{len(paths) - number:,} files were not looked at: name the logs among them")
             break
-        elif claimed(path):
+        elif claimed(path, at_least=at_least):
             kept.append(path)
         else:
             strange += 1
-    found = together([*states, *kept])
     if strange:
         walk.left.append(f"{strange:,} files that are no training log were left")
-    if found:
-        walk.left.insert(0, f"found in the folder: {len(found):,} {'run' if len(found) == 1 else 'runs'}")
-    return found, walk.left
+    return kept
 
 
 def together(paths: Sequence[str]) -> list[Found]:
@@ -189,6 +201,8 @@ def _take(path: str, files: list[str], walk: _Search) -> None:
             walk.states.append(full)
         elif _metric(full) is not None or _is_log(name):
             walk.files.append(full)
+        elif len(walk.others) < MAX_OTHERS and not _NEVER_FILE.match(name):
+            walk.others.append(full)
 
 
 def _names(path: str) -> Iterable[str]:

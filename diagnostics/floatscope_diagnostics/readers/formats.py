@@ -23,7 +23,7 @@ from floatscope_diagnostics.readers import (
     trainer_state,
     wandb_offline,
 )
-from floatscope_diagnostics.readers.choosing import WELL, Reader, choose, surest
+from floatscope_diagnostics.readers.choosing import SURE, Reader, choose, surest
 from floatscope_diagnostics.readers.head import Head
 from floatscope_diagnostics.readers.line_format import LineFormat
 from floatscope_diagnostics.readers.line_reader import read_lines
@@ -120,15 +120,15 @@ def _then_note(
         tally.note(note)
 
 
-def claimed(path: str) -> bool:
-    """Whether some format claims the file by its content."""
+def claimed(path: str, *, at_least: float = SURE) -> bool:
+    """Whether some format claims the file by its content, so surely."""
     try:
         with open_log(path) as opened:
-            brief = opened.peek[:BRIEF_BYTES]
-            reader, sure = surest(Head(brief), readers())
-            if sure < WELL:
-                reader = choose(opened, readers())
+            reader, sure = surest(Head(opened.peek[:BRIEF_BYTES]), readers())
+            if sure < at_least:
+                reader, sure = surest(Head(opened.peek, opened.later), readers())
             # Any JSON object may begin a floatscope log; one that names neither step nor loss does not.
-            return reader.name != "floatscope" or b'"step"' in opened.peek or b"loss" in opened.peek
+            plain = reader.name != "floatscope" or b'"step"' in opened.peek or b"loss" in opened.peek
+            return sure >= at_least and plain
     except UnreadableLog:
         return False
