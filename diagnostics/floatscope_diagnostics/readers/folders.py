@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from floatscope_diagnostics.readers.choosing import SURE
 from floatscope_diagnostics.readers.formats import claimed
 from floatscope_diagnostics.readers.tensorboard import BESIDE
 
@@ -18,6 +17,7 @@ MAX_SECONDS = 20.0  # of walking and looking into files; a look takes up to 0.2 
 MAX_PARTS = 2_000  # files of one run
 TOO_LARGE = "the folder is too large to be searched to its end: name a part of it"
 MAX_OTHERS = 200  # files looked at where no name is a log's
+LIKELY = 0.2  # certainty with which a file that is named like a log is taken for one: a step with a loss
 CLEAR = 0.6  # certainty with which a file that is not named like a log is taken for one
 TENSORBOARD, MLFLOW, TE_DEBUG = "tensorboard", "mlflow", "te_debug"
 
@@ -73,7 +73,7 @@ def search(folder: str) -> tuple[list[Found], list[str]]:
     guessed = [f for f in walk.files if not _inside(f, taken)]
     if len(guessed) < len(walk.files):
         walk.left.append(f"{len(walk.files) - len(guessed):,} other logs beside {_STATE} were left: same run")
-    kept = _logs_among(guessed, walk, ends, at_least=SURE)
+    kept = _logs_among(guessed, walk, ends, at_least=LIKELY)
     if not states and not kept:
         kept = _logs_among(walk.others, walk, ends, at_least=CLEAR)
     found = together([*states, *kept])

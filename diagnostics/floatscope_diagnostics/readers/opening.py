@@ -21,6 +21,7 @@ PEEK_BYTES = 1 << 16
 MAX_LINE_BYTES = 64 << 20  # a step with 100,000 tensors and 14 statistics is below 40 MiB
 MAX_TEXT_LINE_BYTES = 1 << 16  # a record of 2,000 named values; a longer line of text is cut
 _CHUNK_BYTES = 1 << 18
+_OPEN_FLAGS = ("O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC", "O_BINARY")  # those that the system has
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -211,14 +212,17 @@ def _middle(raw: BinaryIO) -> bytes:
     size = os.fstat(raw.fileno()).st_size
     if size <= 2 * PEEK_BYTES:
         return b""
-    return os.pread(raw.fileno(), PEEK_BYTES, size // 2).partition(b"\n")[2]
+    raw.seek(size // 2)
+    middle = raw.read(PEEK_BYTES) or b""
+    raw.seek(0)
+    return middle.partition(b"\n")[2]
 
 
 def _regular_file(path: str) -> BinaryIO:
     try:
         _refuse_special(os.stat(path).st_mode)
         # Without waiting: a pipe may have taken the file's place since, and /proc has files that block.
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        handle = os.open(path, os.O_RDONLY | sum(getattr(os, name, 0) for name in _OPEN_FLAGS))
     except FileNotFoundError as error:
         raise UnreadableLog(
             "no such file. Check the path; floatscope diagnose takes the training log itself"
