@@ -43,10 +43,8 @@ def read(text: str) -> Piece | None:
         return Piece(values, step=int(step[2]))
     pipeline = _PIPELINE.search(text)
     if pipeline is not None:
-        values = {"step_time_s": float(pipeline[3])}
-        loss = to_float(pipeline[2])
-        if loss is not None:
-            values["loss"] = loss
+        found = {"loss": to_float(pipeline[2]), "step_time_s": to_float(pipeline[3])}
+        values = {k: v for k, v in found.items() if v is not None}
         return Piece(values, step=int(pipeline[1]))
     timer = _TIMER.search(text)
     if timer is not None:
