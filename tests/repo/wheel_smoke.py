@@ -35,6 +35,8 @@ def main() -> None:
     )
     assert done.returncode == 1, done
     assert json.loads(done.stdout)["findings"][0]["onset_step"] == 30, done.stdout
+    subprocess.run([FLOATSCOPE, "diagnose", str(log), "--html", str(folder / "report.html")], check=False)
+    assert "@media print" in (folder / "report.html").read_text(), "the page lacks its style"
 
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -49,10 +51,13 @@ def main() -> None:
             wait_for(f"http://127.0.0.1:{port}/healthz", server)
             assert b"<html" in get(f"http://127.0.0.1:{port}/").lower()
             assert get(f"http://127.0.0.1:{port}/api/v1/runs") == b'{"items":[],"next_cursor":null}'
+            sent = [FLOATSCOPE, "import", str(log), "--server", f"http://127.0.0.1:{port}"]
+            subprocess.run(sent, env=env, check=True)
+            assert b'"health":"critical"' in get(f"http://127.0.0.1:{port}/api/v1/runs")
         finally:
             server.terminate()
             print((folder / "serve.log").read_text()[-2000:])
-    print("wheel: command, diagnose, serve, pages and migrations work")
+    print("wheel: command, diagnose, import, serve, pages and migrations work")
 
 
 def get(url: str) -> bytes:

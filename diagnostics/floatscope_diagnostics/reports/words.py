@@ -85,12 +85,13 @@ def since(finding: Finding) -> str:
 
 
 def where(finding: Finding) -> str:
-    """The first tensor and how many more; empty where no tensor is known."""
+    """The first tensor, how many more, and the rank unless it is the first; empty if nothing is known."""
+    rank = f"rank {finding.rank}" if finding.rank is not None and finding.rank > 0 else ""
     if not finding.tensors:
-        return ""
+        return rank
     more = max(finding.affected, len(finding.tensors)) - 1
     text = plain(finding.tensors[0]) + (f", then {count(more, 'more tensor')}" if more > 0 else "")
-    return text + (f" ({finding.order})" if finding.order else "")
+    return text + (f" ({finding.order})" if finding.order else "") + (f", {rank}" if rank else "")
 
 
 def cause(finding: Finding) -> tuple[str, str]:
