@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from floatscope_diagnostics.readers import opening, unpacking
+from floatscope_diagnostics.readers import line_blocks, unpacking
 from floatscope_diagnostics.readers.opening import open_log
 from floatscope_diagnostics.readers.run_log import UnreadableLog
 from tests.diagnostics.read_back import read_one
@@ -175,7 +175,7 @@ def test_a_path_that_is_none(tmp_path: Path) -> None:
 def test_a_file_that_shrinks_while_it_is_read_ends_there(tmp_path: Path) -> None:
     path = write(tmp_path, TEXT * 50)
     with open_log(str(path)) as opened:
-        lines = opened.lines()
+        lines = opened.text_lines()
         next(lines)
         os.truncate(path, 100)
         assert sum(1 for _ in lines) < 4000 * 50
@@ -242,5 +242,5 @@ def test_on_open_gets_the_raw_file(tmp_path: Path) -> None:
 
 
 def test_line_beyond_the_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening, "MAX_LINE_BYTES", 1 << 20)
-    assert "line 4,001 is longer" in refused(write(tmp_path, TEXT + b'{"step": 1, "x": "' + b"x" * (1 << 21)))
+    monkeypatch.setattr(line_blocks, "MAX_LINE_BYTES", 1 << 20)
+    assert "line 4,001 is longer" in refused(write(tmp_path, TEXT + b'{"step": 1, "x": "' + b"x" * (1 << 24)))

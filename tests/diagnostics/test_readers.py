@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from floatscope_diagnostics.diagnose import Diagnosed, diagnose_paths, document, read_baseline
-from floatscope_diagnostics.readers import opening, unpacking
+from floatscope_diagnostics.readers import line_blocks, unpacking
 from floatscope_diagnostics.readers.formats import open_runs
 from floatscope_diagnostics.readers.run_log import UnreadableLog
 from tests.diagnostics.synthetic import Run
@@ -199,7 +199,7 @@ def test_missing_directory_and_device(tmp_path: Path) -> None:
 def test_a_line_without_end_is_refused_in_bounded_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(opening, "MAX_LINE_BYTES", 1 << 20)
+    monkeypatch.setattr(line_blocks, "MAX_LINE_BYTES", 1 << 20)
     path = tmp_path / "long.jsonl"
     with path.open("wb") as file:
         file.write(b'{"step": 1, "loss": 2.0}\n{"step": 2, "x": "' + b"x" * 100_000)

@@ -42,20 +42,12 @@ class Opened:
     notes: list[str] = field(default_factory=list)
     mapping: Mapping[str, str] = field(default_factory=dict)
 
-    def lines(self) -> Iterator[tuple[int, bytes]]:
-        """Line number from 1 and the line without its end. Raises UnreadableLog for a line beyond 64 MiB."""
-        number = 0
-        for number, line in enumerate(self._split(MAX_LINE_BYTES), start=1):
-            if len(line) > MAX_LINE_BYTES:
-                raise UnreadableLog(
-                    f"line {number:,} is longer than 64 MiB: this is not a log with one step a line. "
-                    "Check that the file is the training log."
-                )
-            yield number, line.rstrip(b"\r")
-
     def text_lines(self) -> Iterator[tuple[int, bytes]]:
-        """The same for text: what stands between carriage returns (progress bars) comes one by one under the
-        number of its line, what is longer than 64 KiB is cut, and nothing is empty."""
+        """Line number from 1 and the line without its end, if it is not empty.
+
+        What stands between carriage returns (progress bars) comes one by one under the number of its line;
+        what is longer than 64 KiB is cut.
+        """
         cut = 0
         number = 1
         inside = False  # the rest of a piece that was cut
@@ -95,28 +87,6 @@ class Opened:
         else:
             self.stream = _buffered(_Again(data, self.stream))
         return data
-
-    def _split(self, most: int) -> Iterator[bytes]:
-        """What stands between line feeds; a line beyond ``most`` comes as what was read of it, and is the
-        last."""
-        held: list[bytes] = []
-        size = 0
-        first = True
-        while data := self.read(_CHUNK_BYTES):
-            if first:
-                data, first = data.removeprefix(_BOM), False
-            *lines, rest = data.split(b"\n")
-            if lines:
-                lines[0] = b"".join((*held, lines[0]))
-                held, size = [], 0
-                yield from lines
-            held.append(rest)
-            size += len(rest)
-            if size > most:
-                break
-        last = b"".join(held)
-        if last:
-            yield last
 
     def _pieces(self) -> Iterator[tuple[bytes, bool | None]]:
         """Pieces between line feeds and carriage returns, and whether a line ends behind it (True), only a
