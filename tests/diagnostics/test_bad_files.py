@@ -125,7 +125,7 @@ def test_steps_that_are_no_steps_are_passed_over(tmp_path: Path) -> None:
 def test_ten_thousand_ranks_in_one_file_are_too_many_and_it_says_so(tmp_path: Path) -> None:
     rows = [{"step": 1, "rank": r, "loss": 2.0} for r in range(10_000)]
     _, document = diagnose(written(tmp_path / "a.jsonl", rows))
-    assert any("more than 1,024 ranks in one file" in note for note in document["source"]["notes"])
+    assert "more than 1,024 ranks in one file" in document["source"]["first_skipped"]
 
 
 def odd_log(path: Path, tensor: str) -> str:
