@@ -25,13 +25,14 @@ BLOCKS = 20
 FLAT_SHARE = 0.01  # of the level: no progress
 NO_NOISE = 1e-9
 SPIKES_ASIDE = 1.35  # standard deviation of a normal sample over that of it without its largest sixth
-ERRORS = 2.0  # standard errors by which a change must be known
+ERRORS = 1.5  # standard errors by which a change must be known
 NEVER_ROSE = 0.03  # of the level: nor was it ever better
 HIGH_LEVEL = 4.0  # nats: a language model that has learned word frequencies and no more has 5 to 8
 STUCK_SHARE, STUCK_LEVEL = 0.6, 0.6  # of the points without progress, at such a share of the first level
 CLASSES = (2, 3, 4, 5, 10, 100, 1000)  # usual numbers of classes; chance level is their logarithm
 CHANCE_SHARE = 0.005
 GUESS_POINTS = 8
+GUESS_LEVEL = 0.85  # of the first level: an untrained head costs a little more than a guess
 RATE_IN_USE = 0.3  # of its peak
 
 
@@ -114,7 +115,9 @@ def plateau(life: Life, track: Track) -> Iterator[Symptom]:
     if never:
         notable = level >= HIGH_LEVEL or chance > 0
     else:
-        high = track.log and (level >= HIGH_LEVEL or chance > 0) and level > STUCK_LEVEL * track.value(start)
+        share_left = level / track.value(start) if track.log else 0.0
+        guessing = chance > 0 and share_left > GUESS_LEVEL  # further down the level is one by chance itself
+        high = share_left > STUCK_LEVEL and (level >= HIGH_LEVEL or guessing)
         notable = high and _rate_in_use(life, track, begin / len(middle))
         if track.log and level < 0.5 * track.value(start):
             return  # far below where it began: it has converged

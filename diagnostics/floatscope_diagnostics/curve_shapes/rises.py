@@ -36,7 +36,7 @@ PROGRESS_OF_RISE = 0.25  # so much must have been learned for its loss to mean a
 FAR_FACTOR = 1.5
 LAST_FACTOR = 1.8  # one last point this far up is not left for noise
 DRIFT_FACTOR, DRIFT_SIGMA = 1.03, 6.0
-DRIFT_ABOVE_BEFORE = 2.0  # times the largest earlier rise
+DRIFT_ABOVE_BEFORE = 2.5  # times the largest earlier rise
 DRIFT_SHARE, DRIFT_POINTS = 0.12, 12  # of the points, and points at least, that go up
 RATE_RISES = 1.25  # times, within the rise: the loss follows the schedule
 RATE_JUMPS = 2.8  # times from one point to the third after it (as for the row-wise signal) and
@@ -163,9 +163,10 @@ def _open(life: Life, track: Track, e: Excursion, facts: _Facts, series: str) ->
     """A rise that has not come back: which one, and whether to act on it."""
     kind = "divergence"
     highest = math.exp(min(e.height, 600.0)) if track.log else e.height
-    if facts.abrupt and not facts.above_start and facts.factor < 2.0:
+    small = highest < NOTABLE_FACTOR and track.log
+    if facts.abrupt and (small or (not facts.above_start and facts.factor < 2.0)):
         kind = "step"
-    elif not facts.abrupt and not facts.above_start and highest < FAR_FACTOR:
+    elif not facts.abrupt and (small or (not facts.above_start and highest < FAR_FACTOR)):
         kind = "drift"
     notable = highest >= NOTABLE_FACTOR or not track.log
     if kind == "drift":

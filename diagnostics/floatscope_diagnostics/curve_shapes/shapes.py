@@ -54,7 +54,7 @@ def _of(life: Life) -> Iterator[Symptom]:
         if stopped:
             yield from (s for s in rises(life, loss) if s.signal == FAR_UP)
             return
-    up = list(rises(life, loss, series=series))
+    up = _placed(rises(life, loss, series=series))
     held = life.held_out
     if series == "loss" and held is not None and len(held) >= SHORT_POINTS and not any(s.open for s in up):
         worse = [s for s in rises(life, held, series="eval_loss") if s.open]
@@ -62,6 +62,15 @@ def _of(life: Life) -> Iterator[Symptom]:
     yield from (replace(s, extra={**s.extra, "notable": 0.0}) if life.rewarded else s for s in up)
     if not any(s.open or s.extra.get("notable") for s in up) and not life.rewarded:
         yield from plateau(life, loss)
+
+
+def _placed(found: Iterator[Symptom]) -> list[Symptom]:
+    """Rises, those to act on with their place in the order: what does not move as they are seen better."""
+    out: list[Symptom] = []
+    for s in found:
+        place = sum("place" in x.extra for x in out)
+        out.append(replace(s, extra={**s.extra, "place": float(place)}) if s.extra.get("notable") else s)
+    return out
 
 
 def _restarts(book: CurveBook, lives: list[Life]) -> Iterator[Symptom]:

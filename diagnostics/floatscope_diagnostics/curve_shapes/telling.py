@@ -9,18 +9,21 @@ from floatscope_diagnostics.curve_shapes.life import PREFIX
 from floatscope_diagnostics.episodes import Symptom
 from floatscope_diagnostics.rule import Finding, Symptoms, about
 
-RISE = PREFIX + "rise"  # a rise that goes on keeps its identity whether it reads as step, drift or divergence
-OPEN_RISES = tuple(PREFIX + name for name in ("step", "divergence", "drift"))
+RISE = PREFIX + "rise"  # a rise keeps its identity whether it reads as step, drift, divergence or spike
+RISES = tuple(PREFIX + name for name in ("spike", "step", "divergence", "drift"))
 
 
 def of_curve(s: Symptom, **said: Any) -> Finding:
     """A finding about a shape. said: as for ``about``.
 
-    What goes on is identified by its segment alone, since its onset is seen better the longer it lasts.
+    Rises to act on are identified by their place in their order, others that go on by their segment alone:
+    the longer a shape lasts the better its onset is seen, and it moves.
     """
     found = about(s, **said)
-    name = RISE if s.signal in OPEN_RISES else s.signal
+    name = RISE if s.signal in RISES else s.signal
     onset = -1 if s.open else s.onset
+    if "place" in s.extra:
+        onset = -2 - int(s.extra["place"])
     return replace(found, key=(found.detected, onset, f"{name}/{s.peak_tensor}"))
 
 

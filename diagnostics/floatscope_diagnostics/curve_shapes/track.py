@@ -27,9 +27,9 @@ class Track:
 
     kept: which of the curve's bins these are, bool (all its bins,).  level: mean of a bin without its
     extremes, as logged.  y: as logarithm, or in shares of the range (``log`` tells which).  close: y as the
-    median of three where bins are narrow: without single outliers.  smooth: a running median.  sigma, wander:
-    noise of y about smooth, and of smooth about its long course.  scale: what one unit of y is, in the
-    series' unit; 1 with logarithms.
+    median of three or five where bins are narrow: without single outliers.  smooth: a running median.
+    sigma, wander: noise of y about smooth, and of smooth about its long course.  scale: what one unit of y
+    is, in the series' unit; 1 with logarithms.
     """
 
     curve: Curve
@@ -85,7 +85,8 @@ def track_of(curve: Curve | None) -> Track | None:
     else:
         scale = float(np.subtract(*np.percentile(level, [90, 10]))) or float(np.abs(level).max()) or 1.0
         y = level / scale
-    close = running_median(y, 3) if curve.width < TRIMMED_POINTS and len(y) >= 6 else y
+    alone = {1: 3, 2: 5}.get(curve.width, 1) if len(y) >= 6 else 1  # an outlier fills a bin of two points
+    close = running_median(y, alone)
     window = min(max(len(y) // SMOOTH_SHARE | 1, 3), MOST_SMOOTH) if len(y) >= 6 else 1
     smooth = running_median(y, window)
     long = running_median(smooth, max(len(y) // LONG_SHARE | 1, 3)) if len(y) >= 12 else smooth

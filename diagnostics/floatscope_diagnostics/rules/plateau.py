@@ -105,7 +105,7 @@ def _from_curves(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
             cause="plateau",
             symptom="plateau",
             severity="warning" if is_notable(s) else "info",
-            confidence=0.7,
+            confidence=0.7 if "lr" in run.scalars else 0.5,
             summary=f"{what}{guess}.",
             evidence=[Evidence(str(s.peak_tensor), s.last, level, "falling")],
             alternatives=(Alternative("dead_logits", 0.2, "it still scatters from step to step"),),

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import numpy as np
+
 from tests.diagnostics.case import Case, Want
+from tests.diagnostics.curve_rows import BARE, falling, rows
 from tests.diagnostics.synthetic import Run, Tensors
 
 FAULT = 130
@@ -35,6 +38,7 @@ def one_sequence(*, spike: float) -> Run:
 
 
 HARD_SEQUENCE, GARBLED_SEQUENCE = one_sequence(spike=3.6), one_sequence(spike=8.0)
+HUMP = 1.0 + 0.8 * ((np.arange(400) >= 200) & (np.arange(400) < 212))
 CASES = [
     Case("two garbled batches", Run(after=garbled).info(), Run(after=garbled).rows(),
          (Want("bad_batch", (FAULT, FAULT)),)),
@@ -43,4 +47,6 @@ CASES = [
     Case("a hard batch of one sequence is a note", HARD_SEQUENCE.info(), HARD_SEQUENCE.rows()),
     Case("a garbled batch of one sequence", GARBLED_SEQUENCE.info(), GARBLED_SEQUENCE.rows(),
          (Want("bad_batch", (FAULT, FAULT)),)),
+    Case("scalars only: a hump that comes back", BARE, rows(falling() * HUMP),
+         (Want("undetermined", (200, 200)),)),
 ]  # fmt: skip

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import numpy as np
+
 from tests.diagnostics.case import Case, Want
+from tests.diagnostics.curve_rows import BARE, falling, rows
 from tests.diagnostics.synthetic import Run, Tensors
 
 FAULT = 130
@@ -39,6 +42,7 @@ HARD = Run(after=hard_batches)
 TOKENS = Run(after=other_tokens, steps=80)
 
 
+RAISED = 1.0 + 0.5 * (np.arange(400) >= 250)
 CASES = [
     Case("the loss steps up and the held-out loss does not", Run(after=other_labels).info(),
          Run(after=other_labels).rows(), (Want("data_shift", (FAULT, FAULT + 1)),)),
@@ -46,4 +50,6 @@ CASES = [
     Case("the loss leaps and everything else follows", TOKENS.info(), TOKENS.rows(),
          (Want("data_shift", (FAULT, FAULT)),)),
     Case("hard batches, not a shift", HARD.info(), HARD.rows()),
+    Case("scalars only: up by a half for good", BARE, rows(falling() * RAISED),
+         (Want("undetermined", (250, 250)),)),
 ]  # fmt: skip

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from tests.diagnostics.case import Case, Want
+from tests.diagnostics.curve_rows import BARE, falling, rows
 from tests.diagnostics.synthetic import Run, Tensors, all_of
 
 FAULT = 130
@@ -26,4 +27,11 @@ CASES = [
         (Want("plateau", (FAULT, FAULT)),),
     ),
     Case("a schedule whose last step is 0", Run(after=ends_at_zero).info(), Run(after=ends_at_zero).rows()),
+    Case(
+        "scalars only: nothing is ever learned",
+        BARE,
+        rows(falling(start=7.6, end=7.6), lr=3e-4),
+        (Want("plateau", (0, 0)),),
+    ),
+    Case("scalars only: it has converged", BARE, rows(falling(start=7.6, end=1.0))),
 ]
