@@ -11,8 +11,8 @@ import pytest
 from floatscope_diagnostics.readers.fields import fields, measure
 from floatscope_diagnostics.readers.formats import line_formats
 from floatscope_diagnostics.readers.head import Head, split_lines
+from floatscope_diagnostics.readers.line_prefix import split_prefix, split_rank
 from floatscope_diagnostics.readers.piece import Piece
-from floatscope_diagnostics.readers.rank_prefix import split_rank
 from tests.diagnostics import llm_logs, tuning_logs
 
 CASES = llm_logs.CASES | tuning_logs.CASES
@@ -73,6 +73,26 @@ def test_ranks_of_launchers() -> None:
     assert split_rank("(TrainWorker pid=12, ip=10.0.0.1) loss 3") == (None, "loss 3")
     assert split_rank("step 3: loss 3") == (None, "step 3: loss 3")
     assert split_rank("12:30:00 loss 3") == (None, "12:30:00 loss 3")
+
+
+def test_time_and_rank_in_front_of_a_line() -> None:
+    assert split_prefix("2024-01-01T10:00:00.123456789Z step 1") == (None, "step 1")
+    assert split_prefix("[2024-01-01 10:00:00] 3: step 1") == (3, "step 1")
+    assert split_prefix("[rank2]: 2024-01-01 10:00:00,123 step 1") == (2, "step 1")
+    assert split_prefix("10:00 step 1") == (None, "10:00 step 1")
+
+
+@pytest.mark.parametrize("prefix", ["[rank0]: ", "2024-01-01T10:00:00.1234567Z ", "[default0]:", "0: "])
+@pytest.mark.parametrize("name", ["llmc.log", "build_nanogpt.log", "modded_nanogpt.log", "nanochat.log"])
+def test_prefixed_logs_read_alike(name: str, prefix: str) -> None:
+    text = (LOGS / name).read_text(encoding="utf-8")
+    prefixed = "".join(prefix + line for line in text.splitlines(keepends=True))
+    head = Head(prefixed.encode())
+    best = max(line_formats(), key=lambda f: f.certainty(head))
+    assert best.name == name.split(".")[0]
+    parser = best.parser()
+    found = [p for line in split_lines(prefixed) if line.strip() for p in parser.line(1, line)]
+    assert str([(p.step, p.values) for p in found]) == str([(p.step, p.values) for p in read(LOGS / name)])
 
 
 def test_fields_of_a_line() -> None:

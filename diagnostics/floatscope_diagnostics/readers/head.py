@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 
+from floatscope_diagnostics.readers.line_prefix import split_prefix
 from floatscope_diagnostics.readers.source_code import without_source
 
 SAMPLE_LINES = 4_000
@@ -47,6 +48,14 @@ class Head:
     def hits(self, pattern: re.Pattern[str]) -> int:
         """Number of lines in which the pattern is found."""
         return sum(1 for x in self.lines if pattern.search(x))
+
+    def bare_hits(self, pattern: re.Pattern[str]) -> int:
+        """The same for lines without the rank and the time in front."""
+        return sum(1 for x in self._bare if pattern.search(x))
+
+    @cached_property
+    def _bare(self) -> tuple[str, ...]:
+        return tuple(split_prefix(x)[1] for x in self.lines)
 
 
 def split_lines(text: str) -> list[str]:

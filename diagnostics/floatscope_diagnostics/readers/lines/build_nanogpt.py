@@ -28,7 +28,7 @@ _EVAL_NAMES = {
 
 def certainty(head: Head) -> float:
     """Either kind of line, in numbers."""
-    return 0.95 if head.hits(_STEP) or head.hits(_SHORT) > 2 else 0.0
+    return 0.95 if head.bare_hits(_STEP) or head.bare_hits(_SHORT) > 2 else 0.0
 
 
 def read(text: str) -> Piece | None:

@@ -29,7 +29,7 @@ _EVAL_LOSS = re.compile(r"(?:^|/)(?:LanguageCrossEntropy|CrossEntropy|MaskedAccu
 
 def certainty(head: Head) -> float:
     """A header between brackets with a colon, and its values."""
-    return 0.95 if head.hits(_HEADER) and head.hits(_VALUE) else 0.0
+    return 0.95 if head.bare_hits(_HEADER) and head.bare_hits(_VALUE) else 0.0
 
 
 class Blocks:

@@ -39,7 +39,7 @@ _PLAYERS = "actor and critic losses of reinforcement learning: not judged as los
 
 def certainty(head: Head) -> float:
     """The scripts' own headings."""
-    return 0.95 if head.hits(_EVALUATING) or head.hits(_BEGINNING) or head.hits(_PPO) else 0.0
+    return 0.95 if head.bare_hits(_EVALUATING) or head.bare_hits(_BEGINNING) or head.bare_hits(_PPO) else 0.0
 
 
 class Chat:

@@ -28,7 +28,7 @@ _SHORT = re.compile(r"^s:(\d{1,12}) (trl|tel|eval):(\S{1,40})(?: lr:(\S{1,40}))?
 
 def certainty(head: Head) -> float:
     """Either kind of line."""
-    return 0.95 if head.hits(_STEP) or head.hits(_SIMPLE) or head.hits(_SHORT) > 1 else 0.0
+    return 0.95 if head.bare_hits(_STEP) or head.bare_hits(_SIMPLE) or head.bare_hits(_SHORT) > 1 else 0.0
 
 
 def read(text: str) -> Piece | None:

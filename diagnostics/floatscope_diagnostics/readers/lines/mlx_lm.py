@@ -9,6 +9,7 @@ from floatscope_diagnostics.readers.head import Head
 from floatscope_diagnostics.readers.line_format import LineFormat, SingleLines
 from floatscope_diagnostics.readers.numbers import to_float
 from floatscope_diagnostics.readers.piece import EVAL, Piece
+from floatscope_diagnostics.readers.rank_prefix import Ranked
 
 _LINE = re.compile(r"^\s{0,8}Iter (\d{1,12}): (Train|Val) loss (\S{1,40}?)(?:,|\s|$)(.{0,400})$")
 _PAIR = re.compile(r"\b(Learning Rate|It/sec|Tokens/sec|Trained Tokens) (\S{1,40}?)(?:,|\s|$)")
@@ -17,7 +18,7 @@ _OURS = {"Learning Rate": "lr", "Tokens/sec": "tokens_per_s", "Trained Tokens": 
 
 def certainty(head: Head) -> float:
     """Its words."""
-    return 0.95 if head.hits(_LINE) else 0.0
+    return 0.95 if head.bare_hits(_LINE) else 0.0
 
 
 def read(text: str) -> Piece | None:
@@ -41,4 +42,6 @@ def read(text: str) -> Piece | None:
     return Piece(values, step=int(match[1]))
 
 
-FORMAT = LineFormat("mlx_lm", "MLX fine-tuning output", certainty, lambda: SingleLines(read))
+FORMAT = LineFormat(
+    "mlx_lm", "MLX fine-tuning output", certainty, lambda: Ranked(SingleLines(read)), alike=True
+)

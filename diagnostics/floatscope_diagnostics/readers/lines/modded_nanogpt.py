@@ -28,7 +28,7 @@ _NAMES = {
 
 def certainty(head: Head) -> float:
     """A step's line; the source at the head says only that it may be one of these."""
-    return 0.95 if head.hits(_STEP) else 0.0
+    return 0.95 if head.bare_hits(_STEP) else 0.0
 
 
 def read(text: str) -> Piece | None:

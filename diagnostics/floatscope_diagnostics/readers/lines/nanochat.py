@@ -42,7 +42,7 @@ _REWARDS = "reinforcement learning: its loss is kept as policy_loss and not judg
 
 def certainty(head: Head) -> float:
     """Lines of steps with its own fields."""
-    return 0.95 if head.hits(_STEP) else 0.0
+    return 0.95 if head.bare_hits(_STEP) else 0.0
 
 
 def read(text: str) -> Piece | None:

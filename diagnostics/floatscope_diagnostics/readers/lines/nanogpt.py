@@ -36,7 +36,7 @@ BITS = "losses are printed in bits, not nats"
 
 def certainty(head: Head) -> float:
     """The words of its two lines."""
-    return 0.95 if any(head.hits(x) for x in (_ITER, _LLAMA2C, _ESTIMATE, _MINGPT, _MAKEMORE)) else 0.0
+    return 0.95 if any(head.bare_hits(x) for x in (_ITER, _LLAMA2C, _ESTIMATE, _MINGPT, _MAKEMORE)) else 0.0
 
 
 def read(text: str) -> Piece | None:

@@ -31,7 +31,7 @@ _EVAL_LOSS = re.compile(r"^eval/.{0,120}(?:crossentropyloss|ce loss)$")
 
 def certainty(head: Head) -> float:
     """Headers, and the values that follow them."""
-    return 0.95 if head.hits(_HEADER) and head.hits(_VALUE) else 0.0
+    return 0.95 if head.bare_hits(_HEADER) and head.bare_hits(_VALUE) else 0.0
 
 
 class Blocks:

@@ -26,7 +26,7 @@ _PREFERENCE = "rewards/"
 
 def certainty(head: Head) -> float:
     """Either kind of line."""
-    return 0.95 if head.hits(_BAR) or head.hits(_DISK) > 1 else 0.0
+    return 0.95 if head.bare_hits(_BAR) or head.bare_hits(_DISK) > 1 else 0.0
 
 
 class Torchtune:
