@@ -118,6 +118,11 @@ def test_invalid_utf_8_and_nul_bytes_cost_only_their_lines(tmp_path: Path) -> No
     assert run.skipped == 1
 
 
+def test_a_short_log_before_a_tail_of_nul_bytes_is_read(tmp_path: Path) -> None:
+    run = read_one(write(tmp_path, TEXT[:100].rpartition(b"\n")[0] + b"\n" + b"\0" * 40_000))
+    assert run.steps == [0, 1, 2]
+
+
 @pytest.mark.parametrize(
     ("data", "words"),
     [

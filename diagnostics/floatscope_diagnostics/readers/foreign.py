@@ -52,7 +52,7 @@ def refuse_foreign(head: bytes) -> None:
         raise UnreadableLog(
             "is a web page, not a training log. Download the raw file (for example with ?raw=true)"
         )
-    sample = head[:4096]
+    sample = head[:4096].rstrip(b"\x00")  # a crash leaves NUL bytes at the end of a file
     strange = sum(b < 7 or 13 < b < 27 or 27 < b < 32 for b in sample)
     if strange - sample.count(0) > len(sample) // 20 or sample.count(0) > len(sample) // 2:
         raise UnreadableLog(f"is binary, not a training log: {_SUPPORTED}")
