@@ -39,6 +39,7 @@ DRIFT_FACTOR, DRIFT_SIGMA = 1.03, 6.0
 DRIFT_ABOVE_BEFORE = 2.5  # times the largest earlier rise
 DRIFT_SHARE, DRIFT_POINTS = 0.12, 12  # of the points, and points at least, that go up
 RATE_RISES = 1.25  # times, within the rise: the loss follows the schedule
+RATE_LEADS = 4  # points by which the rate may move before the loss does
 RATE_JUMPS = 2.8  # times from one point to the third after it (as for the row-wise signal) and
 RATE_ABOVE = 1.5  # times its largest so far: no schedule
 
@@ -110,7 +111,7 @@ def _facts(life: Life, track: Track, e: Excursion) -> _Facts:
     rise = level - e.base
     soon = float(track.close[e.onset : e.onset + ABRUPT_BINS].max()) - e.base
     begin = float(np.median(track.y[: max(1, min(3, e.low))]))
-    first, last = int(track.step[max(e.onset - 1, 0)]), int(track.step[min(e.peak, len(track) - 1)])
+    first, last = int(track.step[max(e.onset - RATE_LEADS, 0)]), int(track.step[min(e.peak, len(track) - 1)])
     rate = life.rate_near(first, last)
     before = life.rate_near(life.curves.first_step, first)
     follows = jump = False
