@@ -156,3 +156,12 @@ def test_certainty() -> None:
     assert certainty(Head(b"step 1 loss: 2\n")) == 0.2
     assert certainty(Head(b"loss nan\n")) == 0.1
     assert certainty(Head(b"batch_size: 32\nlearning rate: 0.1\n")) == 0.0
+
+
+def test_a_probe_reads_only_what_says_its_step_and_then_no_old_step_is_lent() -> None:
+    parser = PlainText()
+    assert [p.step for p in parser.line(1, "step 5 loss 2.0")] == [5]
+    assert list(parser.probe().line(2, "val loss 2.5")) == []
+    assert [p.step for p in parser.line(3, "val loss 2.5")] == [5]
+    assert [p.step for p in parser.probe().line(4, "step 900 loss 1.0")] == [900]
+    assert [p.step for p in parser.line(5, "val loss 1.5")] == [None]

@@ -33,7 +33,7 @@ def read_lines(opened: Opened, line_format: LineFormat) -> Iterator[RunLog]:
         reading.line(number, text)
         if records.full is not None:
             break
-    makes = AlikeLines(line_format.parser)
+    makes = AlikeLines(getattr(parser, "probe", line_format.parser))
     for number, data in blocks:
         if records.full is not None:
             break

@@ -11,10 +11,10 @@ from collections.abc import Iterable
 
 from floatscope_diagnostics.readers.head import Head
 from floatscope_diagnostics.readers.line_format import HELD, LineFormat
+from floatscope_diagnostics.readers.line_prefix import split_rank
 from floatscope_diagnostics.readers.names import guess, normal
 from floatscope_diagnostics.readers.numbers import to_float, to_int
 from floatscope_diagnostics.readers.piece import Piece
-from floatscope_diagnostics.readers.rank_prefix import split_rank
 from floatscope_diagnostics.readers.template import MAX_LEARNT, MOST, POSITIONS, Slot, Template
 from floatscope_diagnostics.readers.words import (
     Pair,
@@ -59,14 +59,26 @@ def _sample(lines: tuple[str, ...]) -> Iterable[str]:
 
 
 class PlainText:
-    """mapping: names of the log and what they are here, where they differ."""
+    """mapping: names of the log and what they are here, where they differ.
 
-    def __init__(self) -> None:
+    parent: of a probe, see there.
+    """
+
+    def __init__(self, parent: PlainText | None = None) -> None:
+        self._parent = parent
+        self._passed_by = False  # lines with a step of their own may not come through here any more
         self.mapping: dict[str, str] = {}
         self._taken: dict[str, str] = {}  # our name -> the name that has it, as ``normal`` writes it
         self._templates: list[Template] = []
         self._learnt = 0
         self._place: dict[str, str] = {}
+
+    def probe(self) -> PlainText:
+        """A parser that reads as this one would, only lines that say their step themselves. Such lines may
+        be read without this parser from then on."""
+        probe = PlainText(self)
+        probe._taken.update(self._taken)
+        return probe
 
     def line(self, number: int, text: str) -> Iterable[Piece]:
         rank, text = None, text[:MAX_CHARS].strip()
@@ -109,6 +121,12 @@ class PlainText:
                 value = spelled
             values[name] = value * factor
         where = self._place
+        if self._parent is not None:
+            if "step" not in place or "epoch" in place:
+                return ()
+            self._parent._passed_by = True
+        elif self._passed_by and not place and "step" in where:
+            where = {}  # the step before may be a later one than this parser has seen
         return (
             Piece(
                 values,
@@ -181,4 +199,4 @@ def _factor(name: str, ours: str | None, unit: str) -> float:
     return 1.0
 
 
-FORMAT = LineFormat("plain_text", 'text with "step N ... loss X"', certainty, PlainText)
+FORMAT = LineFormat("plain_text", 'text with "step N ... loss X"', certainty, PlainText, alike=True)
