@@ -340,3 +340,8 @@ def test_any_pieces_give_rows_with_rising_steps(pieces: list[Piece]) -> None:
             assert batch.step[0] >= 0
             assert batch.step[-1] < MAX_STEP
             assert batch.scalars_present.any(axis=0).all()
+
+
+def test_steps_that_fall_back_while_the_loss_is_exactly_0() -> None:
+    runs = read([Piece({"loss": 0.0}, step=s) for s in (1, 2, 3, 1, 2, 3)])
+    assert [r.steps for r in runs] == [[1, 2, 3], [1, 2, 3]]

@@ -210,7 +210,7 @@ class _Cuts:
         after = _level(loss[i : i + 2])
         if begun is None or before is None or after is None:
             return unsure
-        if abs(begun - before) < 0.1 * max(abs(begun), abs(before)):
+        if abs(begun - before) <= 0.1 * max(abs(begun), abs(before)):
             return unsure
         return (after - before) / (begun - before) > BACK
 
