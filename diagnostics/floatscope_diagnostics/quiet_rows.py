@@ -106,7 +106,7 @@ class QuietRows:
         Rows of the context get the spread of the first row behind it.
         """
         number = self.seen + np.arange(count)
-        sampled = number % SAMPLE_EVERY == 0
+        sampled = number % SAMPLE_EVERY == SAMPLE_EVERY - 1  # the last sample ends the block
         block = number // BLOCK_ROWS - self.seen // BLOCK_ROWS
         out: dict[str, Float64] = {}
         for name, s in series.items():
@@ -114,7 +114,7 @@ class QuietRows:
             away[number < CONTEXT_ROWS] = np.inf  # the means are not full yet
             fresh = self._samples.get(name)
             if fresh is None:  # of a series that appears: the rows before it are no sample
-                fresh = np.full(-(-(self.seen % BLOCK_ROWS) // SAMPLE_EVERY), np.inf)
+                fresh = np.full(self.seen % BLOCK_ROWS // SAMPLE_EVERY, np.inf)
             samples = np.concatenate([fresh, away[sampled]])
             full = len(samples) // SAMPLES
             blocks = np.sort(samples[: full * SAMPLES].reshape(full, SAMPLES), axis=1)[:, ONE_SIGMA]

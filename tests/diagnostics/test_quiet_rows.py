@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -144,6 +144,7 @@ def test_a_thinned_run_has_the_findings_of_the_whole_run(
 
 
 @settings(max_examples=15, deadline=None)
+@example(fault=nan, seed=0, cuts=[3_249], tail=3.0, restart=3_000)  # between the last sample and the border
 @given(
     fault=st.sampled_from(FAULTS),
     seed=st.integers(0, 99),

@@ -32,6 +32,7 @@ Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
 FORMAT = "floatscope"
+MOSTLY = 64  # rows read in bulk for each line that is not
 GIVE_UP_LINES = 2_000  # lines without a single step: this is another kind of file
 
 
@@ -135,11 +136,12 @@ class _Reader:
         sink = _Columns()
         if len(data) > SMALL_BYTES:
             self._plan.told = tally
-            self._makes.take(number, data.replace(b"\r\n", b"\n") if b"\r" in data else data, sink, sink.line)
-        else:
-            for k, raw in enumerate(data.removesuffix(b"\n").split(b"\n"), start=number):
-                sink.line(k, raw)
-        self._waiting.extend(sink.things())
+            data = data.replace(b"\r\n", b"\n") if b"\r" in data else data
+            self._makes.take(number, data, sink, sink.line)
+            if sink.pays():
+                self._waiting.extend(sink.things())
+                return
+        self._waiting.extend(enumerate(data.removesuffix(b"\n").split(b"\n"), start=number))
 
     def _object(self, number: int, line: bytes, tally: Tally) -> dict[str, Any] | None:
         text = line.strip().lstrip(b"\xef\xbb\xbf")
@@ -193,7 +195,7 @@ class _OneLine:
         if self._plan.counted != counted:  # a row without a step does not stand for itself
             self._plan.counted = counted
             return ()
-        if row.get("rank") not in (None, 0):
+        if row.get("rank") is not None:  # ranks are read side by side, not one ahead of the others
             return ()
         try:
             batch = batch_from_rows([row], strict=False)
@@ -225,6 +227,11 @@ class _Columns:
         self._things.append((count, None))
         self._count += count
         return self._count - count
+
+    def pays(self) -> bool:
+        """Whether nearly all lines are rows: single lines between them would cut them into small batches."""
+        single = sum(raw is not None for _, raw in self._things)
+        return single * MOSTLY <= self._count + single
 
     def add_columns(
         self,

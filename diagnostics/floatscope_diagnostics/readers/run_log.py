@@ -34,10 +34,12 @@ class Tally:
     steps_from: str | None = None
     notes: list[str] = field(default_factory=list)
     mapping: dict[str, str] = field(default_factory=dict)  # name in the log -> our name, where they differ
+    first_line: int | None = None  # of those passed over
 
     def skip(self, line: int, why: str) -> None:
         self.skipped += 1
-        if self.first_skipped is None:
+        if self.first_line is None or line < self.first_line:  # rows are checked in groups, later than lines
+            self.first_line = line
             self.first_skipped = f"line {line:,} passed over: {why}"
 
     def note(self, text: str) -> None:
