@@ -59,6 +59,7 @@ bench-diagnosis: $(STAMPS)/all $(STAMPS)/test ## the full injection library, res
 
 docs: $(STAMPS)/all ## regenerate the documentation pages of the rules
 	$(BIN)/python -m floatscope_diagnostics.rule_docs docs/rules
+	$(BIN)/python -m floatscope_diagnostics.format_docs docs/diagnose.md
 
 clean: ## remove the environments and caches
 	rm -rf .venv .venv-bare .venv-wheel .venv-te dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
