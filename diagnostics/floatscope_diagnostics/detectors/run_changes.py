@@ -73,6 +73,7 @@ class RunChanges:
         self.slow = 0
         self.slow_since = 0
         self.lr_peak: float | None = None  # the rate when it last stood still or fell
+        self.lr_top = 0.0  # the largest rate so far
         self.lr_settled = 0
         self.lr_ramp_since: int | None = None
         self.lr_ramp_rows = 0
@@ -116,10 +117,11 @@ class RunChanges:
             return
         if lr == 0.0:
             if before is not None and before > 0 and self.lr.count >= READY_ROWS:
-                _hit(row, "lr_zero", before)
+                _hit(row, "lr_zero", before, expected=self.lr_top)
             elif row.log.is_open("lr_zero"):
                 _hit(row, "lr_zero", 0.0)
             return
+        self.lr_top = max(self.lr_top, lr)
         if before is not None and 0 < before < math.inf:
             rise = math.log2(lr / before)
             self.lr_rising = min(self.lr_rising + 1, 8) if rise > 0 else max(self.lr_rising - 1, 0)
@@ -341,6 +343,7 @@ _PLAIN = (
     "slow_since",
     "lr_rising",
     "lr_peak",
+    "lr_top",
     "lr_settled",
     "lr_ramp_since",
     "lr_ramp_rows",

@@ -12,6 +12,7 @@ How it decides
     classes) or of a language model that knows word frequencies only (4 nats), or where the loss had fallen
     by less than 40 % and the rate has not decayed; else a note.
 What excludes it
+    A rate that had decayed below 2 % of its peak before it was 0 is a note.
     A last step at rate 0 at the end of the schedule; a loss that has come far down; a log that begins in the
     middle of a run; noise in which a change of 1 % cannot be seen.
 Known false positives
@@ -45,6 +46,9 @@ from floatscope_diagnostics.rule import (
 )
 
 MIN_ROWS = 4  # schedules that decay to 0 have one last step at 0
+SPENT_SHARE = (
+    0.02  # of the largest rate: a schedule that has run out, or a rate rounded to 0 where it is printed
+)
 REMEDY = Remedy(
     "Check the schedule: total steps, resumed position, minimum rate.",
     {
@@ -75,12 +79,13 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
     for s in symptoms.of("lr_zero"):
         if s.rows < MIN_ROWS:
             continue
+        decayed = s.expected is not None and s.value <= SPENT_SHARE * s.expected
         still = symptoms.near("unchanged", s.onset, before=1, after=4)
         yield about(
             s,
             cause="plateau",
             symptom="plateau",
-            severity="warning",
+            severity="info" if decayed else "warning",
             confidence=0.92 if still else 0.85,
             detected=proof_after(s, MIN_ROWS, symptoms),
             summary=f"The learning rate is 0 since step {s.onset:,}: nothing is learned any more.",
