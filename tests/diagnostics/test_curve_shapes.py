@@ -151,3 +151,40 @@ def test_a_rise_keeps_its_identity_as_it_grows() -> None:
     loss = LOSS * (1 + 0.02 * np.clip(T - 200, 0, None))
     names = {verdict(loss=loss[:n])["findings"][0]["id"] for n in (240, 270, 300, 350, 400)}
     assert len(names) == 1
+
+
+def test_a_short_log_that_rises_throughout() -> None:
+    up = [10.38, 10.42, 10.47, 10.53, 10.52, 10.6, 10.66, 10.7, 10.76, 10.81, 10.9, 11.0]
+    assert told(verdict(loss=up)) == [("drift_up", 0)]
+    assert not told(verdict(first=5_000, loss=up)), "a window of a longer run may show anything"
+    assert not told(verdict(loss=up[:6]))
+
+
+def test_a_short_log_that_loses_most_of_its_progress() -> None:
+    dip = [10.5, 10.6, 10.1, 10.2, 9.2, 8.2, 7.7, 7.8, 8.0, 9.7, 9.95]
+    assert told(verdict(first=12_900, every=50, loss=dip)) == [("spike_not_recovered", 13_350)]
+    assert not told(verdict(first=12_900, every=50, loss=[*dip[:9], 8.4, 8.1]))
+
+
+def test_a_hump_of_noise_in_a_short_log_is_no_divergence() -> None:
+    hump = [0.43, 0.74, 0.71, 0.41, 0.43, 0.47, 0.59, 0.82, 0.89, 1.1, 1.7, 1.8, 1.25, 1.8, 0.94]
+    after = [1.2, 1.3, 0.94, 0.53, 0.68, 1.08, 0.64, 1.03, 0.75, 0.74, 0.6, 1.1, 0.92, 5.1, 0.86]
+    assert not told(verdict(first=12_972, loss=hump + after))
+
+
+def test_a_spike_between_sparse_points_of_a_long_log() -> None:
+    loss = falling(3_000)
+    loss[[1_500, 1_501]] *= (1.6, 2.1)
+    assert [name for name, _ in told(verdict(every=5, loss=loss))] == ["spike_recovered"]
+    assert not told(verdict(loss=loss)), "two batches of a log of every step"
+
+
+def test_an_average_of_exactly_zero_needs_no_second() -> None:
+    assert told(verdict(first=4_440, every=10, loss=[2.7, 0.0], lr=[3e-5, 3e-5])) == [("nonfinite", 4_450)]
+    assert not told(verdict(loss=[2.7, 0.0], lr=[3e-5, 3e-5]))
+
+
+def test_a_column_that_empties_for_good_is_named_where_it_was_always_filled() -> None:
+    filled = np.where(T < 300, 0.5, np.nan)
+    assert told(verdict(other=filled)) == [("nonfinite", 300)]
+    assert not told(verdict(other=np.where((T < 300) & (T % 50 != 0), 0.5, np.nan)))

@@ -19,6 +19,9 @@ from floatscope_diagnostics.episodes import Symptom
 LASTING_POINTS = 3  # without one finite in between, at the end of the log
 SCALED_POINTS = 12  # of a gradient norm with loss scaling, whose search skips many steps in a row
 ZERO_POINTS = 3
+AVERAGED_STEPS = (
+    5  # steps from one point to the next: each is the mean of as many, and one of exactly 0 enough
+)
 ZERO_BEFORE_SHARE = 0.01  # of the first level: a loss that had come so far down has converged
 GONE_POINTS, GONE_BEFORE = 3, 3
 COMPANY = 0.8  # share of its points in which a companion had a loss beside it
@@ -93,7 +96,9 @@ def _zero(life: Life) -> Iterator[Symptom]:
     points = int(curve.finite[begin:].sum())
     onset = int(curve.first_step[begin])
     grad = _gradient(life, onset)
-    if points < (1 if grad == GRAD_BROKEN else ZERO_POINTS):
+    span = int(curve.last_step[-1]) - int(curve.first_step[0])
+    averaged = begin > 0 and span >= AVERAGED_STEPS * max(int(curve.points.sum()) - 1, 1)
+    if points < (1 if grad == GRAD_BROKEN or averaged else ZERO_POINTS):
         return
     if begin:
         before = float(np.median(np.abs(curve.total[:begin] / np.maximum(curve.finite[:begin], 1))[-5:]))

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from floatscope_diagnostics.curve_shapes.excursions import Excursion, excursions
+from floatscope_diagnostics.curve_shapes.excursions import BACK_SHARE, Excursion, excursions
 from floatscope_diagnostics.curve_shapes.life import Life, sign
 from floatscope_diagnostics.curve_shapes.track import Track, spread
 from floatscope_diagnostics.episodes import Symptom
@@ -25,13 +25,20 @@ RISE_FACTOR, RISE_SHARE = 1.2, 0.5
 RISE_SIGMA = 8.0  # of the points' own noise; a running minimum lies 3 below the level, tails reach 4
 LOCAL_SIGMA, LOCAL_POINTS = 6.0, 12
 PROGRESS_SHARE = 0.05  # of what had been gained since the start: less is no loss of training
-FEW_POINTS, FEW_FACTOR = 24, 1.5  # with fewer points the rise itself is a part of what noise is taken from
+FEW_POINTS, FEW_FACTOR = 24, 1.25  # with fewer points the rise itself is a part of what noise is taken from
 FEW_SIGMA = 5.0  # root mean squares of the upward changes from point to point outside of the rise
 NOTABLE_FACTOR = 1.3  # data of another kind moves a loss by less
 NOTABLE_POINTS = 3  # a shorter spike is one batch or two
+SPARSE_STEPS, SPARSE_POINTS = 3, 1.4  # unless so many steps lie between points: two of them are many batches
+SHORT_LOG, BACK_POINTS_SHARE = 100, 0.05  # in so few points a rise has to stay: more that come back are noise
+TREND_POINTS, TREND_TAU = (
+    8,
+    0.8,
+)  # Kendall's tau of a short log that rises throughout; 8 points of noise: p < 0.004
 EARLY_SHARE = 0.12  # of the log: warm-up
 ABRUPT_SHARE, ABRUPT_BINS = 0.6, 3
 LOST_SHARE = 0.9  # of all progress lost: back at the start
+MOST_SHARE = 0.6  # of it lost: no small rise, whatever its factor
 PROGRESS_OF_RISE = 0.25  # so much must have been learned for its loss to mean anything
 FAR_FACTOR = 1.5
 LAST_FACTOR = 1.8  # one last point this far up is not left for noise
@@ -143,7 +150,10 @@ def _gained(track: Track, e: Excursion) -> float:
 def _spike(life: Life, track: Track, e: Excursion, facts: _Facts, series: str) -> Symptom:
     assert e.end is not None
     far = facts.factor >= NOTABLE_FACTOR or not track.log
-    notable = far and facts.points >= NOTABLE_POINTS and not facts.early and not facts.follows_rate
+    enough = facts.points >= NOTABLE_POINTS
+    if track.curve.width > 1 and track.log:
+        far, enough = _spike_in_bins(track, e)
+    notable = far and enough and not facts.early and not facts.follows_rate
     return sign(
         life,
         "spike",
@@ -160,16 +170,33 @@ def _spike(life: Life, track: Track, e: Excursion, facts: _Facts, series: str) -
     )
 
 
+def _spike_in_bins(track: Track, e: Excursion) -> tuple[bool, bool]:
+    """Whether a spike that fills only a part of its bins is high, and long, enough.
+
+    Its length in points is what the bins hold above the base, in heights of the highest point.
+    """
+    curve, kept = track.curve, track.kept
+    base = track.value(e.base)
+    up = slice(e.onset, e.end)
+    highest = float(curve.high[kept][up].max())
+    mean = curve.total[kept][up] / track.size[up]
+    points = float(((mean - base) * track.size[up]).sum()) / max(highest - base, 1e-30)
+    span = int(curve.last_step[-1]) - int(curve.first_step[0])
+    sparse = span >= SPARSE_STEPS * max(int(curve.points.sum()) - 1, 1)
+    return highest >= NOTABLE_FACTOR * base, points >= (SPARSE_POINTS if sparse else NOTABLE_POINTS)
+
+
 def _open(life: Life, track: Track, e: Excursion, facts: _Facts, series: str) -> Symptom:
     """A rise that has not come back: which one, and whether to act on it."""
     kind = "divergence"
     highest = math.exp(min(e.height, 600.0)) if track.log else e.height
-    small = highest < NOTABLE_FACTOR and track.log
+    much = _lost(track, e) >= MOST_SHARE * _gained(track, e) > 0
+    small = highest < NOTABLE_FACTOR and track.log and not much
     if facts.abrupt and (small or (not facts.above_start and facts.factor < 2.0)):
         kind = "step"
     elif not facts.abrupt and (small or (not facts.above_start and highest < FAR_FACTOR)):
         kind = "drift"
-    notable = highest >= NOTABLE_FACTOR or not track.log
+    notable = not small
     if kind == "drift":
         notable = facts.points >= max(DRIFT_POINTS, DRIFT_SHARE * track.points)
     if len(track) - e.onset < 2 and track.curve.width < 4:  # the last point alone
@@ -177,6 +204,10 @@ def _open(life: Life, track: Track, e: Excursion, facts: _Facts, series: str) ->
     harder = not facts.abrupt and _held_out_falls(life, e, track)
     if facts.factor < 2.0 and (facts.follows_rate or harder):
         notable = False
+    after = track.y[e.peak + 1 :]
+    if track.points < SHORT_LOG and len(after):
+        back = float(np.mean(after <= e.base + BACK_SHARE * e.height)) > BACK_POINTS_SHARE
+        notable = notable and not back and float(after[-1]) > e.base + 0.5 * e.height
     return sign(
         life,
         kind,
@@ -195,6 +226,7 @@ def _open(life: Life, track: Track, e: Excursion, facts: _Facts, series: str) ->
 def _drift(life: Life, track: Track, series: str) -> Iterator[Symptom]:
     """A slow rise that lasts to the end, too small to be seen point by point."""
     if len(track) < 2 * DRIFT_POINTS:
+        yield from _trend(life, track, series)
         return
     least = math.log(DRIFT_FACTOR) if track.log else RISE_SHARE / 2
     noise = max(track.wander, track.sigma / math.sqrt(max(len(track) // 40, 3)))
@@ -229,6 +261,31 @@ def _drift(life: Life, track: Track, series: str) -> Iterator[Symptom]:
         series=series,
         rows=facts.points,
         extra=facts.extra(notable=not facts.follows_rate and not _held_out_falls(life, e, track)),
+    )
+
+
+def _trend(life: Life, track: Track, series: str) -> Iterator[Symptom]:
+    """A short log from the start of a run whose loss rises from point to point instead of falling."""
+    count = len(track)
+    if count < TREND_POINTS or not track.log or not life.from_start or track.curve.width > 1:
+        return
+    pairs = np.sign(track.y[None, :] - track.y[:, None])[np.triu_indices(count, 1)]
+    rise = float(np.median(track.y[-3:]) - np.median(track.y[:3]))
+    if float(pairs.mean()) < TREND_TAU or rise < math.log(DRIFT_FACTOR):
+        return
+    base = float(track.y[:3].min())
+    yield sign(
+        life,
+        "drift",
+        onset=int(track.step[0]),
+        detected=int(track.until[TREND_POINTS - 1]),
+        value=track.value(base + rise) - track.value(base),
+        peak=float(track.level.max()),
+        peak_step=int(track.step[int(track.y.argmax())]),
+        expected=track.value(base),
+        series=series,
+        rows=count,
+        extra={"factor": math.exp(rise), "points": float(count), "notable": 1.0},
     )
 
 

@@ -44,6 +44,8 @@ from floatscope_diagnostics.rule import (
 LASTING_ROWS = 3
 FEW_SHARE = 0.03  # of the finite points: bad ones that a run has got over
 MUST_BE_FINITE = ("loss", "norm", "perplexity", "ppl", "nll", "mse")
+# A column that was filled with numbers for so long without a gap and holds none in so many rows to the end.
+FILLED_ROWS, LOST_ROWS = 100, 20
 REMEDY = Remedy(
     "Stop, go back to the last clean step, and log nan_count, inf_count, amax and scale of every tensor for "
     "the steps before it."
@@ -121,7 +123,9 @@ def _scalars(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
     lost = [s for s in symptoms.of("loss_nonfinite") if s.open]
     told: list[Symptom] = []
     for s in sorted(found, key=lambda s: (s.onset, not _matters(s))):
-        if not _matters(s) or any(x.segment == s.segment and x.onset <= s.onset for x in (*lost, *told)):
+        if not (_matters(s) or ("loss" not in run.scalars and _was_filled(s))) or any(
+            x.segment == s.segment and x.onset <= s.onset for x in (*lost, *told)
+        ):
             continue
         told.append(s)
         others = [str(o.peak_tensor) for o in found if o.onset == s.onset and o is not s][:3]
@@ -140,6 +144,13 @@ def _scalars(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
             decisive_test="Print this number's own inputs in one step: the first that is not finite names "
             "the operation.",
         )
+
+
+def _was_filled(s: Symptom) -> bool:
+    """Whether a column held numbers without a gap and then none to the end; where no loss tells more."""
+    return (
+        s.rows >= LOST_ROWS and s.rows == s.extra.get("total") and s.extra.get("finite", 0.0) >= FILLED_ROWS
+    )
 
 
 def _matters(s: Symptom) -> bool:
