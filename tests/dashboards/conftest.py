@@ -1,22 +1,14 @@
-"""One browser for all tests, one page for each, which fails on any console error or foreign request."""
+"""One page for each test, which fails on any console error or foreign request."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, sync_playwright
+from playwright.sync_api import Browser, BrowserContext
 
 from tests.dashboards.site import Site, default_site
-from tests.dashboards.watched import Watched, launch, watched_page
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        found = launch(playwright)
-        yield found
-        found.close()
+from tests.dashboards.watched import Watched, watched_page
 
 
 @pytest.fixture

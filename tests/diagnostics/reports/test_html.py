@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
 from floatscope_diagnostics.diagnose import diagnose_paths
 from floatscope_diagnostics.gather import Unread
 from floatscope_diagnostics.reports import html
 from floatscope_diagnostics.reports.html import page
-from tests.dashboards.watched import launch
 from tests.diagnostics.cases import amax_history_poisoning
 from tests.diagnostics.reports.logs import HOSTILE, broken, healthy, write
 
@@ -130,14 +128,6 @@ def test_values_without_bounds_are_drawn_inside_the_picture(tmp_path: Path) -> N
     numbers = [float(n) for n in re.findall(r"(?<=[ML])(-?[\d.]+) ", text)]
     assert all(0 <= n <= 700 for n in numbers)
     assert "nan" not in "".join(re.findall(r' d="[^"]*"', text))
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        found = launch(playwright)
-        yield found
-        found.close()
 
 
 def opened(browser: Browser, path: Path, scheme: str, width: int, problems: list[str]) -> Page:
