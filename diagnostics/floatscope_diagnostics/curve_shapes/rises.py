@@ -151,7 +151,7 @@ def _spike(life: Life, track: Track, e: Excursion, facts: _Facts, series: str) -
     assert e.end is not None
     far = facts.factor >= NOTABLE_FACTOR or not track.log
     enough = facts.points >= NOTABLE_POINTS
-    if track.curve.width > 1 and track.log:
+    if track.curve.width > 1 and track.log and e.end - e.onset < NOTABLE_POINTS:
         far, enough = _spike_in_bins(track, e)
     notable = far and enough and not facts.early and not facts.follows_rate
     return sign(
