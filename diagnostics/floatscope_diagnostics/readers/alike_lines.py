@@ -15,8 +15,9 @@ import io
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -97,6 +98,18 @@ class Sink(Protocol):
         ...
 
 
+class _Text:
+    """Lines of a log; they are cut apart only where they are looked at one by one."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.count = data.count(b"\n") + 1
+
+    @cached_property
+    def lines(self) -> list[bytes]:
+        return self.data.split(b"\n")
+
+
 class AlikeLines:
     """The makes of lines known of one log."""
 
@@ -109,50 +122,43 @@ class AlikeLines:
     def take(self, number: int, data: bytes, records: Sink, other: Callable[[int, bytes], None]) -> int:
         """Reads whole lines, the first of them with this number; those of no known make go to ``other``, in
         their order. Returns how many did not."""
-        lines = data.removesuffix(b"\n").split(b"\n")
-        skeletons = self._skeletons(data, lines)
-        found = np.full(len(lines), -1)  # by line, the place of its make
+        text = _Text(data.removesuffix(b"\n"))
+        found = np.full(text.count, -1)  # by line, the place of its make
         tables: list[tuple[_Make, NDArray[np.int64], Float64]] = []
-        for make, index in self._alike(skeletons, len(lines)):
-            part = data if len(index) == len(lines) else b"\n".join([lines[k] for k in index.tolist()])
+        for make, index in self._alike(text):
+            part = data if len(index) == text.count else b"\n".join([text.lines[k] for k in index.tolist()])
             values = _numbers(make, part, len(index))
             if values is None:
                 continue
             good = _sound(make, values)
             found[index[good]] = len(tables)
             tables.append((make, index[good], values[good]))
-        order = np.zeros(len(lines), np.int64)
-        edges = [0, *(np.flatnonzero(np.diff(found >= 0)) + 1).tolist(), len(lines)]
+        order = np.zeros(text.count, np.int64)
+        edges = [0, *(np.flatnonzero(np.diff(found >= 0)) + 1).tolist(), text.count]
         for start, stop in pairwise(edges):
             if found[start] >= 0:
                 first = records.reserve(stop - start)
                 order[start:stop] = np.arange(first, first + stop - start)
                 continue
             for k in range(start, stop):
-                other(number + k, lines[k])
+                other(number + k, text.lines[k])
         for make, index, values in tables:
             _store(make, values, index + number, order[index], records)
         return int((found >= 0).sum())
 
-    def _skeletons(self, data: bytes, lines: Sequence[bytes]) -> _Make | list[bytes]:
-        """The make of all lines, or what each is without its numbers. Learns those that come often."""
-        joined = data.removesuffix(b"\n").translate(None, _OPEN)
+    def _alike(self, text: _Text) -> Iterator[tuple[_Make, NDArray[np.int64]]]:
+        """Each known make with the places of its lines. Learns those that come often."""
+        joined = text.data.translate(None, _OPEN)
         for make in self._makes.values():
-            if joined == b"\n".join([make.skeleton] * len(lines)):
-                return make
+            if joined == b"\n".join([make.skeleton] * text.count):
+                yield make, np.arange(text.count)
+                return
         skeletons = joined.split(b"\n")
         if self._tries < MAX_TRIES and len(self._makes) < MAX_MAKES:
             common = Counter(skeletons).most_common(MAX_MAKES)
             for skeleton, count in common:
                 if count >= OFTEN and skeleton not in self._makes and skeleton not in self._refused:
-                    self._learn(skeleton, lines[skeletons.index(skeleton)])
-        return skeletons
-
-    def _alike(self, skeletons: _Make | list[bytes], count: int) -> Iterator[tuple[_Make, NDArray[np.int64]]]:
-        """Each known make with the places of its lines."""
-        if isinstance(skeletons, _Make):
-            yield skeletons, np.arange(count)
-            return
+                    self._learn(skeleton, text.lines[skeletons.index(skeleton)])
         places = {skeleton: k for k, skeleton in enumerate(self._makes)}
         which = np.array([places.get(x, -1) for x in skeletons])
         for k, make in enumerate(self._makes.values()):

@@ -14,6 +14,8 @@ from floatscope_diagnostics.readers.source_code import is_code
 SURE = 0.05  # below it nobody claims the input
 WELL = 0.5  # below it a look further into the input may show a format that is surer
 LOOK_BYTES = 4 << 20
+BRIEF_BYTES = 8 << 10  # enough to tell a log from other files, and eight times as fast as a full look
+OBJECTS = 8  # lines that are JSON objects and nothing else: further ones would tell nothing new
 MAX_SHOWN_CHARS = 80
 
 
@@ -34,7 +36,8 @@ def choose(opened: Opened, known: Sequence[Reader], *, format_name: str | None =
     """
     if format_name is not None:
         return _named(format_name, known)
-    best, certainty = surest(Head(opened.peek, opened.later), known)
+    brief = Head(opened.peek[:BRIEF_BYTES])
+    best, certainty = surest(brief if _only_objects(brief) else Head(opened.peek, opened.later), known)
     if certainty < WELL and len(opened.peek) >= PEEK_BYTES:
         further = Head(opened.look(LOOK_BYTES), opened.later)
         other, surer = surest(further, known)
@@ -50,6 +53,11 @@ def surest(head: Head, known: Sequence[Reader]) -> tuple[Reader, float]:
     rated = [(r.certainty(head), -k) for k, r in enumerate(known)]
     certainty, place = max(rated)
     return known[-place], certainty
+
+
+def _only_objects(head: Head) -> bool:
+    lines = [line.strip() for line in head.lines[:-1]]  # the last one may be cut
+    return len(lines) >= OBJECTS and all(line.startswith("{") and line.endswith("}") for line in lines)
 
 
 def _named(name: str, known: Sequence[Reader]) -> Reader:

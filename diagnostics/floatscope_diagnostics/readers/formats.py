@@ -23,14 +23,12 @@ from floatscope_diagnostics.readers import (
     trainer_state,
     wandb_offline,
 )
-from floatscope_diagnostics.readers.choosing import SURE, Reader, choose, surest
+from floatscope_diagnostics.readers.choosing import BRIEF_BYTES, SURE, Reader, choose, surest
 from floatscope_diagnostics.readers.head import Head
 from floatscope_diagnostics.readers.line_format import LineFormat
 from floatscope_diagnostics.readers.line_reader import read_lines
 from floatscope_diagnostics.readers.opening import Opened, open_log
 from floatscope_diagnostics.readers.run_log import RunLog, Tally, UnreadableLog
-
-BRIEF_BYTES = 8 << 10  # enough to tell a log from other files, and eight times as fast as a full look
 
 
 def readers() -> tuple[Reader, ...]:

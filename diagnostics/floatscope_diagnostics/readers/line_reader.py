@@ -10,14 +10,12 @@ from floatscope_diagnostics.readers.events import Events
 from floatscope_diagnostics.readers.head import split_lines
 from floatscope_diagnostics.readers.line_format import HELD, LineFormat, LineParser, SingleLines
 from floatscope_diagnostics.readers.opening import MAX_TEXT_LINE_BYTES, Opened
-from floatscope_diagnostics.readers.piece import Piece
 from floatscope_diagnostics.readers.records import Records
 from floatscope_diagnostics.readers.run_log import RunLog, Tally, UnreadableLog
 from floatscope_diagnostics.readers.source_code import without_source
 from floatscope_diagnostics.readers.text_blocks import text_blocks
 
 PARSED_LINES = 4_000  # each line of a shorter log goes through the parser; source code ends within these
-_AMID = ("verflow", "OVERFLOW", "rror", "ERROR", "Invalid")  # words of events that stand on a record's line
 _RULES = " \t-=*#_+|.~<>/\\^"  # a line of nothing else separates others
 
 
@@ -37,7 +35,7 @@ def read_lines(opened: Opened, line_format: LineFormat) -> Iterator[RunLog]:
     for number, data in blocks:
         if records.full is not None:
             break
-        alike_lines = makes.take(number, data, records, reading.raw)
+        alike_lines = makes.take(number, data, records, reading.raw)  # which counts the others itself
         reading.lines += alike_lines
     if records.full is not None:
         tally.note(
@@ -83,7 +81,6 @@ class Reading:
         self._records = records
         self._tally = tally
         self._events = Events()
-        self._waiting: list[tuple[int, Piece]] = []
         self._last = 0
         self.lines = 0
 
@@ -118,11 +115,4 @@ class Reading:
         """Takes what the parser still holds."""
         for piece in self._parser.end():
             self._records.add(self._last, piece)
-        self._release()
         self._tally.mapping.update(getattr(self._parser, "mapping", {}))
-
-    def _release(self) -> None:
-        """Events on lines that were held back come after the pieces of these lines."""
-        for number, event in self._waiting:
-            self._records.add(number, event)
-        self._waiting.clear()
