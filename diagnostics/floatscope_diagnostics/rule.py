@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -244,10 +244,6 @@ class Symptoms:
     def at(self, step: int) -> Symptoms:
         """What was known after a step."""
         return Symptoms(tuple(s.at(step) for s in self.all if s.onset <= step), self.stride)
-
-    def earliest(self, signals: Iterable[str]) -> Symptom | None:
-        found = self.of(*signals)
-        return min(found, key=lambda s: s.onset, default=None)
 
 
 @dataclass(frozen=True)

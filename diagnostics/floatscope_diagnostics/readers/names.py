@@ -135,12 +135,6 @@ def exported(columns: Iterable[str]) -> tuple[dict[str, str], list[str]]:
     return chosen, runs
 
 
-def mapping_note(mapping: Mapping[str, str]) -> str | None:
-    """The guessed names in one line, without those that were right already."""
-    changed = [f"{theirs} as {ours}" for theirs, ours in mapping.items() if theirs != ours]
-    return "column names guessed: " + ", ".join(changed) if changed else None
-
-
 def _by_normal(columns: Iterable[str]) -> dict[str, str]:
     """Normal form -> column; a form that only some group in front hides comes after the plain ones."""
     plain: dict[str, str] = {}

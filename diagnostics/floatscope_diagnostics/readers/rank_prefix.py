@@ -6,10 +6,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from floatscope_diagnostics.readers.line_format import HELD, LineParser
-from floatscope_diagnostics.readers.line_prefix import split_prefix, split_rank
+from floatscope_diagnostics.readers.line_prefix import split_prefix
 from floatscope_diagnostics.readers.piece import Piece
-
-__all__ = ["Ranked", "split_rank"]
 
 
 class Ranked:

@@ -15,7 +15,6 @@ from floatscope_diagnostics.rule import FAMILY_OF, Evidence, Finding
 from floatscope_diagnostics.verdict import Judged, Source, Verdict
 
 SEVERITY_ORDER = {"critical": 0, "warning": 1, "info": 2}
-STATUS_WORDS = {"healthy": "healthy", "watch": "watch", "warning": "warning", "critical": "critical"}
 MOST_MAPPED = 8
 MOST_NEEDS = 4
 # A sentence ends at a full stop before a capital; "e.g." and numbers such as "1.0. If" stay whole enough.

@@ -43,7 +43,6 @@ class Parser:
     def __init__(self) -> None:
         self._accuracy: Piece | None = None
         self._loss = False
-        self._running_mean = False
 
     def line(self, number: int, text: str) -> Iterable[Piece]:
         found = _MLLOG.match(text)
