@@ -28,6 +28,7 @@ def place(piece: Piece) -> tuple[int | None, float | None, int | None, int | Non
         ("step 10: loss 2.31, lr 3e-4", (10, None, None, None), {"loss": 2.31, "lr": 3e-4}),
         ("Epoch [3/10] Step [200/500] Loss: 0.53", (None, 3, 200, 500), {"loss": 0.53}),
         ("[123/1000] loss=0.53", (None, None, 123, 1000), {"loss": 0.53}),
+        ("[0/25][7/782] Loss: 1.5 acc: 2", (None, 0, 7, 782), {"loss": 1.5, "acc": 2}),
         ("[1,  2000] loss: 2.196", (None, 1, 2000, None), {"loss": 2.196}),
         ("Train Epoch: 1 [2560/60000 (4%)]\tLoss: 0.5", (None, 1, 2560, 60000), {"loss": 0.5}),
         ("100: loss 2.5", (100, None, None, None), {"loss": 2.5}),
@@ -54,7 +55,8 @@ def test_a_line(line: str, where: tuple[float | None, ...], values: dict[str, fl
 
 
 @pytest.mark.parametrize(
-    "line", ["Iter 10, loss = [nan]", "loss   nan | ppl nan", "step 3 loss: NaN", "loss=-nan"]
+    "line",
+    ["Iter 10, loss = [nan]", "loss   nan | ppl nan", "step 3 loss: NaN", "loss=-nan", "loss = -1.#IND00"],
 )
 def test_nan_in_its_spellings(line: str) -> None:
     (piece,) = read(line)
@@ -165,3 +167,12 @@ def test_a_probe_reads_only_what_says_its_step_and_then_no_old_step_is_lent() ->
     assert [p.step for p in parser.line(3, "val loss 2.5")] == [5]
     assert [p.step for p in parser.probe().line(4, "step 900 loss 1.0")] == [900]
     assert [p.step for p in parser.line(5, "val loss 1.5")] == [None]
+
+
+@pytest.mark.parametrize(
+    ("word", "value"), [("1.#INF", math.inf), ("-1.#INF00", -math.inf), ("1.#QNAN0", math.nan)]
+)
+def test_numbers_of_the_old_microsoft_runtime(word: str, value: float) -> None:
+    (piece,) = read(f"step 3, loss: {word}, lr 0.1")
+    assert piece.values["loss"] == pytest.approx(value, nan_ok=True)
+    assert piece.values["lr"] == 0.1

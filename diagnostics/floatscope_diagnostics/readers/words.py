@@ -11,8 +11,8 @@ from floatscope_diagnostics.readers.numbers import to_float
 MAX_PAIRS = 128  # of one line
 # A number with its unit; what follows must not go on as a word, a version, a date or a clock time.
 VALUE = (
-    r"[-+]?(?:\d{1,3}(?:,\d{3}){1,6}(?:\.\d{0,30})?|\d{1,30}(?:\.\d{0,30})?(?:[eE][-+]?\d{1,4})?"
-    r"|\.\d{1,30}(?:[eE][-+]?\d{1,4})?|nan|inf(?:inity)?)"
+    r"[-+]?(?:1\.#[A-Za-z]{3,4}\d{0,3}|\d{1,3}(?:,\d{3}){1,6}(?:\.\d{0,30})?"
+    r"|\d{1,30}(?:\.\d{0,30})?(?:[eE][-+]?\d{1,4})?|\.\d{1,30}(?:[eE][-+]?\d{1,4})?|nan|inf(?:inity)?)"
 )
 END = r"(?!\w)(?!\.\w)(?!:\d)(?!-\d)"
 _UNIT = r"(?:ms|us|s|%|[kKMGBT])?"
@@ -25,6 +25,10 @@ _PAIR = re.compile(
     re.I,
 )
 _BRACKETS = re.compile(r"(?:^\W{0,4}|[\[(])\s{0,8}(?P<n>\d{1,12})\s?/\s?(?P<total>\d{1,12})(?=[\s\])])")
+_EPOCH_BATCH = re.compile(
+    r"(?:^|\[)\s{0,8}(?P<epoch>\d{1,9})\s?/\s?\d{1,9}\s{0,8}\]\s{0,4}"
+    r"\[\s{0,8}(?P<n>\d{1,12})\s?/\s?(?P<total>\d{1,12})\s{0,8}\]"
+)
 _TWO = re.compile(r"^\[?\s{0,8}(?P<epoch>\d{1,9}),\s{1,8}(?P<n>\d{1,12})\s{0,4}\]")
 _ONE = re.compile(r"^\[?\s{0,8}(?P<n>\d{1,12})\s{0,4}\]?:?\s")
 # Times, levels and places in code that loggers put first.
@@ -135,7 +139,7 @@ def axis_word(pair: Pair) -> str | None:
 def axis_of(text: str, begin: int, found: list[Pair]) -> dict[str, tuple[int, int]]:
     """Where the line stands: spans of its ``step``, ``epoch``, ``batch``, ``batches``.
 
-    From its words, or from a bare ``[3/100]``, ``[1, 2000]`` or ``100:``.
+    From its words, or from a bare ``[3/100]``, ``[0/25][3/782]``, ``[1, 2000]`` or ``100:``.
     """
     spans: dict[str, tuple[int, int]] = {}
     step: Pair | None = None
@@ -162,6 +166,12 @@ def _bare(text: str, begin: int, spans: dict[str, tuple[int, int]], found: list[
     if match is not None:
         spans["epoch"] = _moved(match.span("epoch"), begin)
         spans["batch"] = _moved(match.span("n"), begin)
+        return
+    match = _EPOCH_BATCH.search(text[begin : begin + 512]) if "epoch" not in spans else None
+    if match is not None:
+        spans["epoch"] = _moved(match.span("epoch"), begin)
+        spans["batch"] = _moved(match.span("n"), begin)
+        spans["batches"] = _moved(match.span("total"), begin)
         return
     for match in _BRACKETS.finditer(text[begin : begin + 512]):
         n = _moved(match.span("n"), begin)
