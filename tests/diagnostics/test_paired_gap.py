@@ -118,3 +118,16 @@ def test_pairs_with_another_learning_rate_or_other_data_are_left_out() -> None:
     assert watch.pairs == 0
     assert watch.mismatched == 600
     assert not gaps(watch)
+
+
+def test_a_run_that_goes_back_far_meets_its_baseline_once_a_step() -> None:
+    back, count = 20_000, 40_000  # each step sorted in among those that wait would take minutes
+    watch = PairedLoss()
+    for step in (*range(count), *range(back, count + 1_000)):
+        watch.add_own(step, 1.0, math.nan, None, declared=True)
+    for step in (*range(count // 2 + 1, count, 2), *range(0, count // 2, 2)):  # lower steps after higher ones
+        watch.add_own(step, 1.0, math.nan, None, declared=True)
+    watch.add_baseline(np.arange(count + 500), np.ones(count + 500), None)
+    assert watch.pairs == count + 500
+    assert watch.last == count + 499
+    assert sorted(watch.own.rows) == list(range(count + 500, count + 1_000))

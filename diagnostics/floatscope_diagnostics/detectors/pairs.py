@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from heapq import heapify, heappop, heappush
 from typing import Any
 
 import numpy as np
@@ -32,11 +33,38 @@ Bool = NDArray[np.bool_]
 Row = tuple[float, float, float]  # loss, data_id, learning rate; NaN where not logged
 
 
+class Waiting:
+    """Steps that wait for their partner, in any order; the lowest is taken first."""
+
+    def __init__(self, rows: dict[int, Row] | None = None) -> None:
+        self.rows = {} if rows is None else rows
+        self._heap = list(self.rows)  # a run that goes back to an older checkpoint adds lower steps
+        heapify(self._heap)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def add(self, step: int, row: Row) -> None:
+        """Adds a step, or replaces it."""
+        if step not in self.rows:
+            heappush(self._heap, step)
+        self.rows[step] = row
+
+    def reaches(self, step: int) -> bool:
+        """Whether some step is not above this one."""
+        return bool(self._heap) and self._heap[0] <= step
+
+    def take(self) -> tuple[int, Row]:
+        """Takes the lowest step out."""
+        step = heappop(self._heap)
+        return step, self.rows.pop(step)
+
+
 class PairedLoss:
     """Own steps, baseline steps, and the running difference of those that met."""
 
     def __init__(self) -> None:
-        self.own: dict[int, Row] = {}
+        self.own = Waiting()
         self.base: dict[int, Row] = {}
         self.base_last: int | None = None
         self.pairs = 0
@@ -63,7 +91,7 @@ class PairedLoss:
             if len(self.base) >= MAX_WAITING and self._behind:
                 self._prune()
             if (self.last is None or s > self.last) and len(self.base) < MAX_WAITING:
-                _keep(self.base, s, (row[0], row[1], row[2]))
+                self.base[s] = (row[0], row[1], row[2])
         self._meet()
 
     def add_own(
@@ -84,9 +112,9 @@ class PairedLoss:
             return
         limit = MAX_WAITING if declared or self.base_last is not None else MAX_WAITING_UNASKED
         if len(self.own) >= limit:
-            del self.own[next(iter(self.own))]  # the oldest: insertion order is step order
+            self.own.take()
         if self.last is None or step > self.last:
-            _keep(self.own, step, (loss, data_id, lr))
+            self.own.add(step, (loss, data_id, lr))
             if self.base:
                 self._meet()
 
@@ -100,7 +128,7 @@ class PairedLoss:
         if alone and len(index) >= MAX_WAITING_UNASKED and self._below(step):
             index = index[-MAX_WAITING_UNASKED:]  # they push out all before them
             self._late = tuple(x[index].copy() for x in (step, loss, ident, lr))
-            self.own = {}
+            self.own = Waiting()
             return
         self._settle()
         for t in index.tolist():
@@ -111,24 +139,23 @@ class PairedLoss:
 
     def _below(self, step: Int64) -> bool:
         """Whether the steps ascend and lie above all that wait."""
-        last = next(reversed(self.own), None) if self._late is None else int(self._late[0][-1])
+        last = max(self.own.rows, default=None) if self._late is None else int(self._late[0][-1])
         return bool((np.diff(step) > 0).all()) and (last is None or last < step[0])
 
     def _settle(self) -> None:
         """Own steps that are still columns become rows: somebody asks for them."""
         if self._late is not None:
             step, *rows = (x.tolist() for x in self._late)
-            self.own = dict(zip(step, zip(*rows, strict=True), strict=True))
+            self.own = Waiting(dict(zip(step, zip(*rows, strict=True), strict=True)))
             self._late = None
 
     def _meet(self) -> None:
         """Pairs the own steps that the baseline has passed, and forgets what nothing waits for any more."""
-        base_last = self.base_last
-        if base_last is None or not self.own or next(iter(self.own)) > base_last:
+        if self.base_last is None:
             return
-        ready = [step for step in self.own if step <= base_last]
-        for step in ready:
-            own = self.own[step]
+        while self.own.reaches(self.base_last):
+            step, own = self.own.take()
+            self._behind += 1
             partner = self.base.pop(step, None)
             self.last = step
             if partner is None:
@@ -137,8 +164,6 @@ class PairedLoss:
                 self.mismatched += 1
                 continue
             self._pair(step, own[0] - partner[0])
-        self.own = {step: row for step, row in self.own.items() if step > base_last}
-        self._behind += len(ready)
         if self._behind >= PRUNE_EVERY:
             self._prune()
 
@@ -166,7 +191,7 @@ class PairedLoss:
         self._settle()
         self._prune()
         return {
-            "own": _table(self.own),
+            "own": _table(self.own.rows),
             "base": _table(self.base),
             "gap": self.gap.state(),
             "breaks": self.breaks.state(),
@@ -176,7 +201,7 @@ class PairedLoss:
     @classmethod
     def load(cls, state: Mapping[str, Any]) -> PairedLoss:
         out = cls()
-        out.own, out.base = _untable(state["own"]), _untable(state["base"])
+        out.own, out.base = Waiting(_untable(state["own"])), _untable(state["base"])
         out.gap = GapWatch.load(state["gap"])
         out.breaks = BreakWatch.load(state["breaks"])
         for name in _PLAIN:
@@ -185,15 +210,6 @@ class PairedLoss:
 
 
 _PLAIN = ("base_last", "pairs", "mismatched", "last")
-
-
-def _keep(waiting: dict[int, Row], step: int, row: Row) -> None:
-    """Adds a step, or replaces it; ``waiting`` stays in the order of the steps."""
-    behind = bool(waiting) and step < next(reversed(waiting)) and step not in waiting
-    waiting[step] = row
-    if behind:  # training went back to an older checkpoint
-        for key in sorted(waiting):
-            waiting[key] = waiting.pop(key)
 
 
 def _differ(a: float, b: float, digits: float) -> bool:
