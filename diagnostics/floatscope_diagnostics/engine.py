@@ -20,7 +20,7 @@ from floatscope_diagnostics.calibration import Calibration, fitted
 from floatscope_diagnostics.columns import Columns
 from floatscope_diagnostics.curve_shapes.book import CurveBook
 from floatscope_diagnostics.curve_shapes.shapes import shapes
-from floatscope_diagnostics.curve_shapes.unjudged import unjudged
+from floatscope_diagnostics.curve_shapes.unjudged import too_little, unjudged
 from floatscope_diagnostics.detectors.pairs import PairedLoss
 from floatscope_diagnostics.detectors.ranks import RankBoard
 from floatscope_diagnostics.episodes import Symptom
@@ -150,7 +150,9 @@ class Engine:
         return Verdict(
             source=self._source(facts),
             status=status,
-            summary=summarize(tuple(findings), facts),
+            summary=summarize(
+                tuple(findings), facts, but=too_little(self._book) if facts.curves_only else ""
+            ),
             last_clean_step=clean,
             confidence_basis=self.calibration.basis,
             findings=tuple(findings),

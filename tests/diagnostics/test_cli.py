@@ -75,6 +75,22 @@ def test_a_healthy_run_says_so(healthy: str, capsys: pytest.CaptureFixture[str])
     assert "No fault found in steps 100 to 139." in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("text", "but"),
+    [
+        ("step 1 loss 2.5\nstep 2 loss 2.4\n", "2 points of the loss are too few to judge it"),
+        ("step,reward\n1,2\n2,3\n", "no loss that has to fall is logged, so none was judged"),
+    ],
+)
+def test_no_fault_found_is_not_said_of_what_shows_little(
+    text: str, but: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "short.log"
+    log.write_text(text)
+    assert main([str(log), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["summary"] == f"No fault found in steps 1 to 2, but {but}."
+
+
 def test_json_is_one_document_with_every_field(faulty: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([faulty, "--json"]) == 1
     document = json.loads(capsys.readouterr().out)

@@ -23,6 +23,21 @@ NEEDED: Mapping[str, tuple[str, int, str]] = {
 }
 
 
+def too_little(book: CurveBook) -> str:
+    """Why the course of the newest segment's loss says nothing, as a clause; empty where it does."""
+    lives = book.lives()
+    if book.rank is None or not lives:
+        return ""
+    losses = [curve for name in ("loss", "eval_loss") if (curve := lives[-1].get(name)) is not None]
+    if not losses:
+        return "no loss that has to fall is logged, so none was judged"
+    most = max(int(curve.finite.sum()) for curve in losses)
+    if most >= FEW_POINTS:
+        return ""
+    points = "1 point of the loss is" if most == 1 else f"{most} points of the loss are"
+    return f"{points} too few to judge it"
+
+
 def unjudged(book: CurveBook) -> tuple[Mapping[str, Any], ...]:
     """Entries for ``not_checked``, of the newest segment; none for series that are not there at all."""
     lives = book.lives()
