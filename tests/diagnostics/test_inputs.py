@@ -132,6 +132,20 @@ def test_where_no_name_is_a_logs_the_content_decides(tmp_path: Path, name: str) 
     assert any("2 files that are no training log" in n for n in item.notes)
 
 
+def test_text_files_with_other_names_are_logs_by_their_content(tmp_path: Path) -> None:
+    nano = "".join(f"iter {s}: loss {3 - s / 64:.4f}, time 150.12ms, mfu 10.1%\n" for s in range(20))
+    plain = "".join(f"step {s} | loss {3 - s / 64:.4f}\n" for s in range(20))
+    put(
+        tmp_path,
+        a__m_dot_csv=CSV,
+        a__x_dot_txt=nano,
+        a__notes_dot_txt="step 1: buy a GPU",
+        b__x_dot_txt=plain,
+    )
+    assert names(tmp_path, expand([str(tmp_path / "a")])) == ["a/m.csv", "a/x.txt"]
+    assert names(tmp_path, expand([str(tmp_path / "b")])) == ["b/x.txt"]
+
+
 def test_a_folder_without_a_log_is_an_error_with_advice(tmp_path: Path) -> None:
     (item,) = expand([str(tmp_path)])
     assert "no training log that is known" in str(item.error)

@@ -18,6 +18,7 @@ MAX_PARTS = 2_000  # files of one run
 TOO_LARGE = "the folder is too large to be searched to its end: name a part of it"
 MAX_OTHERS = 200  # files looked at where no name is a log's
 LIKELY = 0.2  # certainty with which a file that is named like a log is taken for one: a step with a loss
+RECORDS = 0.3  # certainty of some records with a step and a loss: enough where nothing better is there
 CLEAR = 0.6  # certainty with which a file that is not named like a log is taken for one
 TENSORBOARD, MLFLOW, TE_DEBUG = "tensorboard", "mlflow", "te_debug"
 
@@ -32,6 +33,7 @@ _PERHAPS = re.compile(
     r"\.(?:json|txt)" + _PACKED,
     re.I,
 )
+_TEXT = re.compile(r"\.txt" + _PACKED, re.I)
 _BARE = frozenset(("log", "stdout", "stderr", "nohup.out"))
 _NEVER = frozenset(
     ("node_modules", "__pycache__", "site-packages", "artifacts", "venv", "media", "code", "src")
@@ -74,16 +76,24 @@ def search(folder: str) -> tuple[list[Found], list[str]]:
     if len(guessed) < len(walk.files):
         walk.left.append(f"{len(walk.files) - len(guessed):,} other logs beside {_STATE} were left: same run")
     kept = _logs_among(guessed, walk, ends, at_least=LIKELY)
-    if not states and not kept:
+    texts = [f for f in walk.others if _TEXT.search(f) and not _inside(f, taken)]
+    if states or kept:
+        kept += _logs_among(texts, walk, ends, at_least=CLEAR, tell=False)
+    else:
+        left = list(walk.left)
         kept = _logs_among(walk.others, walk, ends, at_least=CLEAR)
+        if not kept and (kept := _logs_among(texts, walk, ends, at_least=RECORDS, tell=False)):
+            walk.left = left
     found = together([*states, *kept])
     if found and (len(found) > 1 or walk.left):
         walk.left.insert(0, f"found in the folder: {len(found):,} {'run' if len(found) == 1 else 'runs'}")
     return found, walk.left
 
 
-def _logs_among(paths: Sequence[str], walk: _Search, ends: float, *, at_least: float) -> list[str]:
-    """The files that are logs by their content, so surely."""
+def _logs_among(
+    paths: Sequence[str], walk: _Search, ends: float, *, at_least: float, tell: bool = True
+) -> list[str]:
+    """The files that are logs by their content, so surely. tell: note how many are not."""
     kept, strange = [], 0
     for number, path in enumerate(paths):
         if _EVENTS.search(os.path.basename(path)) or _metric(path):
@@ -95,7 +105,7 @@ def _logs_among(paths: Sequence[str], walk: _Search, ends: float, *, at_least: f
             kept.append(path)
         else:
             strange += 1
-    if strange:
+    if strange and tell:
         walk.left.append(f"{strange:,} files that are no training log were left")
     return kept
 
