@@ -36,7 +36,7 @@ def plain_series(records: Records) -> tuple[Rows, Int64] | None:
         if schemas[k].names
     ]
     leads = np.sort(np.concatenate([np.frombuffer(s.order, np.int64) for s in train]))
-    return Rows(step, np.zeros(len(step), np.int64), columns, 0), leads
+    return Rows(step, np.zeros(len(step), np.int32), columns, 0), leads
 
 
 def _steps(schema: Schema) -> Int64 | None:

@@ -8,6 +8,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from floatscope.protocol.batch import Batch
 from floatscope_diagnostics.readers.counting import Positions
@@ -15,6 +16,8 @@ from floatscope_diagnostics.readers.piece import EVAL, EVENT, TRAIN
 from floatscope_diagnostics.readers.records import MAX_STEP
 from floatscope_diagnostics.readers.splitting import Part, Run
 from floatscope_diagnostics.readers.table import NONE, Bool, Float64, Int64, Table
+
+Int32 = NDArray[np.int32]
 
 ROWS_A_BATCH = 1 << 16
 CELLS_A_BATCH = 1 << 20  # rows times names; 8 MiB of float64
@@ -41,7 +44,7 @@ class Rows:
     """
 
     step: Int64
-    part: Int64
+    part: Int32
     columns: list[Columns]
     repeated: int
 
@@ -85,7 +88,7 @@ def rows_of(table: Table, where: Positions, run: Run) -> dict[int, Rows]:
     """The rows of each rank; one rank, 0, where ranks are not told apart."""
     start, stop = run.parts[0].start, run.parts[-1].stop
     at = np.full(stop - start, NONE, np.int64)
-    part = np.zeros(stop - start, np.int64)
+    part = np.zeros(stop - start, np.int32)
     for k, piece in enumerate(run.parts):
         inside = slice(piece.start - start, piece.stop - start)
         at[inside] = _placed(table, where, piece)
@@ -101,7 +104,7 @@ def rows_of(table: Table, where: Positions, run: Run) -> dict[int, Rows]:
     at[~valued[table.schema[start:stop]]] = NONE
     ranks = _ranks(table, where, run, at, part)
     out: dict[int, Rows] = {}
-    for rank in sorted(set(ranks.tolist())):
+    for rank in np.unique(ranks).tolist():
         mine = (ranks == rank) & (at != NONE)
         rows = _rank_rows(table, where, start, at, part, mine)
         if len(rows.step):
@@ -172,7 +175,7 @@ def _spread(table: Table, inside: slice, events: Int64, lead: Int64, steps: Int6
     return np.asarray(out, np.int64)
 
 
-def _ranks(table: Table, where: Positions, run: Run, at: Int64, part: Int64) -> Int64:
+def _ranks(table: Table, where: Positions, run: Run, at: Int64, part: Int32) -> Int64:
     """The rank of each piece of the run, all 0 where they are not to be told apart."""
     start, stop = run.parts[0].start, run.parts[-1].stop
     one = np.zeros(stop - start, np.int64)
@@ -208,27 +211,30 @@ def _say_the_same(table: Table, start: int, named: Int64, keys: Int64) -> bool:
     return bool(len(pairs) and same.mean() > 0.95)
 
 
-def _rank_rows(table: Table, where: Positions, start: int, at: Int64, part: Int64, mine: Bool) -> Rows:
+def _rank_rows(table: Table, where: Positions, start: int, at: Int64, part: Int32, mine: Bool) -> Rows:
     pieces = np.flatnonzero(mine)
     steps, parts = at[pieces], part[pieces]
-    order = np.lexsort((steps, parts)) if not _sorted(steps, parts) else np.arange(len(pieces))
-    steps, parts = steps[order], parts[order]
+    if not _sorted(steps, parts):
+        order = np.lexsort((steps, parts))
+        pieces, steps, parts = pieces[order], steps[order], parts[order]
     new = np.ones(len(steps), bool)
-    new[1:] = (np.diff(steps) != 0) | (np.diff(parts) != 0)
+    new[1:] = (steps[1:] != steps[:-1]) | (parts[1:] != parts[:-1])
     row = np.full(len(at), -1, np.int64)
-    row[pieces[order]] = np.cumsum(new) - 1
+    row[pieces] = np.cumsum(new) - 1
+    if not new.all():
+        steps, parts = steps[new], parts[new]
     columns: list[Columns] = []
     repeated = 0
     broken: list[Columns] = []
     for weight, schema, lead in _by_weight(table, where, start, len(at)):
         low, high = np.searchsorted(table.order[schema], (start, start + len(at)))
         places = table.order[schema][low:high] - start
-        chosen = (row[places] >= 0) & (where.lead[start + places] == lead)
+        rows = row[places]
+        chosen = (rows >= 0) & (where.lead[start:][places] == lead)
         names = table.schemas[schema].names
         if not chosen.any() or not names:
             continue
         values = {shown(n): np.frombuffer(table.schemas[schema].values[n])[low:high] for n in names}
-        rows = row[places]
         if not chosen.all():
             rows, values = rows[chosen], {n: v[chosen] for n, v in values.items()}
         merged = _merged(rows, values)
@@ -236,7 +242,7 @@ def _rank_rows(table: Table, where: Positions, start: int, at: Int64, part: Int6
         columns.append(merged)
         if weight == EVENT_WEIGHT:
             broken += _broken(merged)
-    return Rows(steps[new], parts[new], [*columns, *broken], repeated)
+    return Rows(steps, parts, [*columns, *broken], repeated)
 
 
 @lru_cache(maxsize=4096)
@@ -256,8 +262,8 @@ def _broken(columns: Columns) -> list[Columns]:
     return out
 
 
-def _sorted(steps: Int64, parts: Int64) -> bool:
-    return bool(((np.diff(parts) > 0) | (np.diff(steps) >= 0)).all())
+def _sorted(steps: Int64, parts: Int32) -> bool:
+    return bool(((parts[1:] > parts[:-1]) | (steps[1:] >= steps[:-1])).all())
 
 
 def _by_weight(table: Table, where: Positions, start: int, size: int) -> list[tuple[int, int, bool]]:
@@ -279,7 +285,7 @@ def _by_weight(table: Table, where: Positions, start: int, size: int) -> list[tu
 def _merged(rows: Int64, values: dict[str, Float64]) -> Columns:
     """One value a row: the same if all agree; of two the later, or the one that is not finite; the mean of
     more (ranks, micro-batches)."""
-    if (np.diff(rows) > 0).all():
+    if (rows[1:] > rows[:-1]).all():
         return Columns(rows, values)
     order = np.argsort(rows, kind="stable")
     rows = rows[order]
