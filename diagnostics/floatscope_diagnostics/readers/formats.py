@@ -50,7 +50,10 @@ def line_formats() -> tuple[LineFormat, ...]:
 def _documents() -> tuple[Reader, ...]:
     return (
         Reader(
-            "floatscope", "floatscope JSONL", _certain(floatscope_jsonl.looks_like), floatscope_jsonl.read
+            "floatscope",
+            "JSON lines, or floatscope JSONL",
+            _certain(floatscope_jsonl.looks_like),
+            floatscope_jsonl.read,
         ),
         Reader(
             "hf_trainer_state",
