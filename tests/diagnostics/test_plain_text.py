@@ -176,3 +176,13 @@ def test_numbers_of_the_old_microsoft_runtime(word: str, value: float) -> None:
     (piece,) = read(f"step 3, loss: {word}, lr 0.1")
     assert piece.values["loss"] == pytest.approx(value, nan_ok=True)
     assert piece.values["lr"] == 0.1
+
+
+def test_a_printed_tensor_is_its_number() -> None:
+    found = read(
+        "step 1 loss tensor(2.31, device='cuda:0', grad_fn=<NllLossBackward0>) lr 0.1",
+        "step 2 loss tensor(nan, device='cuda:0', grad_fn=<NllLossBackward0>) lr 0.1",
+    )
+    assert [(p.step, sorted(p.values)) for p in found] == [(1, ["loss", "lr"]), (2, ["loss", "lr"])]
+    assert found[0].values["loss"] == 2.31
+    assert math.isnan(found[1].values["loss"])

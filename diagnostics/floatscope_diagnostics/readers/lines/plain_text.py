@@ -7,6 +7,7 @@ of its place it has from the header before it (``Epoch 3/10``).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from floatscope_diagnostics.readers.head import Head
@@ -34,6 +35,8 @@ TIMES = frozenset(
     ("time", "dt", "step_time", "iter_time", "batch_time", "time_per_step", "time_per_iteration",
      "elapsed_time_per_iteration", "iteration_time", "sec_per_step")
 )  # fmt: skip
+# A printed PyTorch tensor of one number: tensor(2.31, device='cuda:0', grad_fn=<NllLossBackward0>)
+_TENSOR = re.compile(r"\btensor\(\s{0,4}\[?([-+\w.]{1,40})[^()]{0,120}\)")
 
 
 def certainty(head: Head) -> float:
@@ -82,6 +85,8 @@ class PlainText:
 
     def line(self, number: int, text: str) -> Iterable[Piece]:
         rank, text = None, text[:MAX_CHARS].strip()
+        if "tensor(" in text:
+            text = _TENSOR.sub(r"\1", text)
         if not text[:1].isdigit():  # "3: ..." may be a step as well as a rank
             rank, text = split_rank(text)
         for k, template in enumerate(self._templates):
