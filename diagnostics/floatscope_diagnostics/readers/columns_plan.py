@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from floatscope.protocol.errors import ProtocolError
-from floatscope.protocol.names import MAX_SCALARS, check_name
+from floatscope.protocol.names import MAX_SCALARS
+from floatscope_diagnostics.readers.field_names import FieldNames
 from floatscope_diagnostics.readers.names import (
     also_possible,
     exported,
@@ -85,6 +85,7 @@ def _plan(
     places: dict[str, int | None] = dict.fromkeys(("step", "time", "rank"))
     scalars: dict[str, list[int]] = {}
     epoch = None
+    usable = FieldNames()
     for k, name in enumerate(names):
         ours = called.get(name)
         if ours is None:
@@ -98,18 +99,9 @@ def _plan(
         if key not in scalars and len(scalars) >= MAX_SCALARS:
             tally.note(f"only the first {MAX_SCALARS:,} columns are kept")
             continue
-        if _usable(key):
+        if usable.usable(key):
             scalars.setdefault(key, []).append(k)
-        else:
-            tally.note(f"column {k + 1:,} has a name with control characters or over 1,024 bytes: left out")
+    usable.tell(tally)
     where = {name: k for k, name in enumerate(names)}
     added = {ours: [where[p] for p in parts] for ours, parts in sums.items()}
     return Plan(places["step"], places["time"], places["rank"], epoch, scalars, added)
-
-
-def _usable(name: str) -> bool:
-    try:
-        check_name(name, field="column")
-    except ProtocolError:
-        return False
-    return True

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from floatscope.protocol.batch import Batch, Bool, Float64, Int64
-from floatscope.protocol.errors import ProtocolError
-from floatscope.protocol.names import MAX_STEP, check_name
+from floatscope.protocol.names import MAX_STEP
+from floatscope_diagnostics.readers.field_names import FieldNames
 from floatscope_diagnostics.readers.run_log import Tally
 
 MAX_SERIES = 4_000  # names; a batch takes 4,096
@@ -38,6 +38,7 @@ class Series:
         self._tally = tally
         self._lives: list[dict[str, _Part]] = [{}]
         self._names: dict[str, None] = {}
+        self._usable = FieldNames()
 
     @property
     def names(self) -> AbstractSet[str]:
@@ -70,10 +71,8 @@ class Series:
                 if len(self._names) >= MAX_SERIES:
                     self._tally.note(f"more than {MAX_SERIES:,} curves: the rest are left out")
                     return None
-                try:
-                    check_name(name, field="name")
-                except ProtocolError:
-                    self._tally.note(f"a curve with an unusable name was left out: {name[:60]!r}")
+                if not self._usable.usable(name):
+                    self._usable.tell(self._tally)
                     return None
                 self._names[name] = None
             part = self._lives[-1][name] = _Part()
