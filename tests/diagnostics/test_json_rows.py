@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from floatscope_diagnostics.readers import alike_lines, floatscope_jsonl
+from floatscope_diagnostics.readers import alike_lines, floatscope_jsonl, json_rows_plan
 from floatscope_diagnostics.readers.formats import open_runs
+from floatscope_diagnostics.readers.names import guess
 from floatscope_diagnostics.readers.run_log import Tally, UnreadableLog
 
 Row = tuple[int, int, dict[str, float], float]
@@ -189,3 +191,42 @@ def test_logs_with_many_other_lines_keep_their_large_batches(
 def test_an_input_without_steps_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnreadableLog, match="holds no step"):
         read(tmp_path / "a.jsonl", ["[1]", "[2]"])
+
+
+def test_more_names_than_can_be_kept_cost_no_more_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guessed = 0
+
+    def counting(names: Iterable[str]) -> dict[str, str]:
+        nonlocal guessed
+        guessed += 1
+        return guess(names)
+
+    monkeypatch.setattr(json_rows_plan, "guess", counting)
+    monkeypatch.setattr(json_rows_plan, "MAX_NAMES", 400)
+    lines = [f'{{"step": {k}, "train/loss": 2.0, "key_{k}": 1.0, "own": 3}}' for k in range(3_000)]
+    ((*rows,),), tally = read(tmp_path / "log.jsonl", lines)
+    assert [step for _, step, _, _ in rows] == list(range(3_000))
+    assert all(values["loss"] == 2.0 and values["own"] == 3.0 for _, _, values, _ in rows)
+    assert [f"key_{k}" in values for k, (_, _, values, _) in enumerate(rows)] == [
+        k < 397 for k in range(3_000)
+    ]
+    assert "more than 400 names: the rest are left out" in tally.notes
+    assert guessed < 500
+
+
+def test_changing_sets_of_known_names_are_not_guessed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(json_rows_plan, "MAX_KEY_SETS", 2)
+    lines = [
+        json.dumps(
+            {"iteration": k, "train/loss": 2.0, **{f"expert_{j}": 1.0 for j in range(8) if k >> j & 1}}
+        )
+        for k in range(256)
+    ]
+    ((*rows,),), _ = read(tmp_path / "log.jsonl", lines)
+    assert [(step, values["loss"], len(values)) for _, step, values, _ in rows] == [
+        (k, 2.0, 1 + k.bit_count()) for k in range(256)
+    ]
