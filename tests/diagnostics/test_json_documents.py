@@ -158,6 +158,15 @@ def test_a_document_with_too_many_values_is_refused_before_it_is_built(
         read_one(write(tmp_path, {"loss": [1.0] * 2000}))
 
 
+@pytest.mark.parametrize("opening", ["[", '{"a": '])
+def test_a_document_that_is_nested_too_deep_is_told_so(tmp_path: Path, opening: str) -> None:
+    closing = "]" if opening == "[" else "}"
+    path = tmp_path / "deep.json"
+    path.write_text('{"loss": [1, 2, 3], "a": ' + opening * 100_000 + "1" + closing * 100_000 + "}")
+    with pytest.raises(UnreadableLog, match="nested too deep"):
+        read_all(path)
+
+
 def lines(*rows: dict[str, Any]) -> str:
     return "".join(json.dumps(r) + "\n" for r in rows)
 

@@ -27,6 +27,11 @@ def load(opened: Opened) -> Any:
     except TooLarge as error:
         raise UnreadableLog(f"is too large a JSON document: {error}") from error
     except ProtocolError as error:
+        if isinstance(error.__cause__, RecursionError):
+            raise UnreadableLog(
+                "is a JSON document nested too deep to be read: hundreds of lists or objects inside each "
+                "other, as no log is. Pass the file that holds the steps, or write one step a line"
+            ) from error
         whole = mended(text)
         if whole is None:
             raise UnreadableLog(f"is not complete JSON ({error}). Copy the file again") from error
