@@ -123,3 +123,12 @@ def test_a_wrong_format_says_what_it_met(tmp_path: Path) -> None:
     assert "no training values in the format megatron" in text
     assert "step 1: loss 2.0" in text
     assert "did you mean megatron" in refusal(path, "megatrom")
+
+
+def test_long_lines_are_whole_in_a_first_look_and_cut_in_a_further_one() -> None:
+    long = b"loss: 1.0 " * 5_400 + b"\n"
+    first = Head(long * 2, long)
+    assert [len(x) for x in first.lines] == [len(long) - 1] * 3
+    further = Head(long * 70, long)
+    assert len(further.lines) == 71
+    assert sum(map(len, further.lines)) < 500_000

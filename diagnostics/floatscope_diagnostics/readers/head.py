@@ -11,6 +11,8 @@ from floatscope_diagnostics.readers.source_code import without_source
 
 SAMPLE_LINES = 4_000
 MAX_LINE_CHARS = 1 << 16
+BRIEF_CHARS = 4 << 10  # of a line; enough to know it by, a record of a log is shorter
+WHOLE_CHARS = 1 << 17  # longer lines are whole within so many characters: all of a first look
 WHOLE_BYTES = 1 << 16  # a part of this size does not end with the input
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -36,7 +38,7 @@ class Head:
             first = first[: first.rindex(b"\n")]  # the last line may be cut
         text = (first + b"\n" + self.later).replace(b"\x00", b"").decode("utf-8", "replace")
         numbered = ((k, x) for k, x in enumerate(split_lines(text)) if x.strip())
-        lines = [x[:MAX_LINE_CHARS] for _, x in without_source(numbered)]
+        lines = _bounded([x for _, x in without_source(numbered)])
         half = SAMPLE_LINES // 2
         return tuple(lines if len(lines) <= SAMPLE_LINES else (*lines[:half], *lines[-half:]))
 
@@ -56,6 +58,16 @@ class Head:
     @cached_property
     def _bare(self) -> tuple[str, ...]:
         return tuple(split_prefix(x)[1] for x in self.lines)
+
+
+def _bounded(lines: list[str]) -> list[str]:
+    """The lines; long ones are cut, so that no input takes its formats long to look at."""
+    long = 0
+    for k, text in enumerate(lines):
+        if len(text) > BRIEF_CHARS:
+            lines[k] = text[: MAX_LINE_CHARS if long < WHOLE_CHARS else BRIEF_CHARS]
+            long += len(text)
+    return lines
 
 
 def split_lines(text: str) -> list[str]:
