@@ -35,7 +35,7 @@ def assemble(records: Records, tally: Tally, format_name: str) -> Iterator[RunLo
         return
     table = table_of(records)
     where = positions(table)
-    runs = split(table, where)
+    runs, where = split(table, where)
     if where.how is not None:
         tally.steps_from = where.how
         tally.note(where.how)

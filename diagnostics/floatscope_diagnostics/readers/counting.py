@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -33,9 +33,7 @@ class Positions:
 def positions(table: Table) -> Positions:
     """The axis of the log."""
     train, evals, events = table.of(TRAIN), table.of(EVAL), table.of(EVENT)
-    leading = train if train.any() else evals if evals.any() else events
-    if train.any() and not (train & table.has("loss")).any():
-        leading = train | evals  # a log of evaluations, with a learning rate or a speed now and then
+    leading = _leading(table)
     if _mostly(table.step, leading):
         assert table.step is not None
         at = np.where(train | evals | events, table.step, NONE)
@@ -49,6 +47,19 @@ def positions(table: Table) -> Positions:
         at, lead = found
         return _axis(at, lead, "epochs are taken as steps: the log prints nothing finer")
     return _counted(table, leading)
+
+
+def counted(table: Table, how: str) -> Positions:
+    """A count of records, whatever they print. how: why."""
+    return replace(_counted(table, _leading(table)), how=how)
+
+
+def _leading(table: Table) -> Bool:
+    """The pieces that may carry the axis: bool [N]."""
+    train, evals, events = table.of(TRAIN), table.of(EVAL), table.of(EVENT)
+    if train.any() and not (train & table.has("loss")).any():
+        return train | evals  # a log of evaluations, with a learning rate or a speed now and then
+    return train if train.any() else evals if evals.any() else events
 
 
 def _mostly(column: Int64 | None, leading: Bool) -> bool:

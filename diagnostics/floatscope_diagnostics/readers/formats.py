@@ -24,6 +24,7 @@ from floatscope_diagnostics.readers import (
     wandb_offline,
 )
 from floatscope_diagnostics.readers.choosing import BRIEF_BYTES, SURE, Reader, choose, surest
+from floatscope_diagnostics.readers.falling_steps import ascending
 from floatscope_diagnostics.readers.head import Head
 from floatscope_diagnostics.readers.line_format import LineFormat
 from floatscope_diagnostics.readers.line_reader import read_lines
@@ -104,10 +105,11 @@ def open_runs(
 
 
 def noted(read: Callable[[], Iterator[RunLog]], notes: list[str]) -> Iterator[RunLog]:
-    """The runs; what was met while the input was read is noted at the end of each, or in the refusal."""
+    """The runs, with steps that can be trusted; what was met while the input was read is noted at the end of
+    each, or in the refusal."""
     try:
         for run in read():
-            run.batches = _then_note(run.batches, run.tally, notes)
+            run.batches = _then_note(ascending(run.batches, run.tally), run.tally, notes)
             yield run
     except UnreadableLog as error:
         raise UnreadableLog("; ".join((str(error), *notes))) from error

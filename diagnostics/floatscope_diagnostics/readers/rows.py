@@ -15,7 +15,7 @@ from floatscope_diagnostics.readers.counting import Positions
 from floatscope_diagnostics.readers.piece import EVAL, EVENT, TRAIN
 from floatscope_diagnostics.readers.records import MAX_STEP
 from floatscope_diagnostics.readers.splitting import Part, Run
-from floatscope_diagnostics.readers.table import NONE, Bool, Float64, Int64, Table
+from floatscope_diagnostics.readers.table import KINDS, NONE, Bool, Float64, Int64, Table
 
 Int32 = NDArray[np.int32]
 
@@ -119,7 +119,8 @@ def _placed(table: Table, where: Positions, part: Part) -> Int64:
     lead = np.flatnonzero(where.lead[inside])
     steps = at[lead]
     known = at != NONE
-    train, evals, events = (table.of(k)[inside] for k in (TRAIN, EVAL, EVENT))
+    kind = table.kind[inside]  # of the part alone: there may be thousands
+    train, evals, events = (kind == KINDS.index(k) for k in (TRAIN, EVAL, EVENT))
     late = np.flatnonzero(evals & ~known)
     if late.size:
         at[late] = steps[np.maximum(np.searchsorted(lead, late) - 1, 0)]

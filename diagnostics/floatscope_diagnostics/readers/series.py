@@ -11,6 +11,7 @@ import numpy as np
 
 from floatscope.protocol.batch import Batch, Bool, Float64, Int64
 from floatscope.protocol.names import MAX_STEP
+from floatscope_diagnostics.readers.falling_steps import MOST_BACK, untrusted
 from floatscope_diagnostics.readers.field_names import FieldNames
 from floatscope_diagnostics.readers.run_log import Tally
 
@@ -31,13 +32,17 @@ class Series:
     """Curves by name. Memory follows the number of points.
 
     A point below its curve's last step begins a new life of the run (a resume from an older checkpoint) for
-    all curves; one at the same step replaces the last.
+    all curves; one at the same step replaces the last. Where that happens too often to be believed the points
+    of each curve are counted instead.
     """
 
     def __init__(self, tally: Tally) -> None:
         self._tally = tally
         self._lives: list[dict[str, _Part]] = [{}]
         self._names: dict[str, None] = {}
+        self._points = 0
+        self._first = ""  # step back
+        self._counted = False
         self._usable = FieldNames()
 
     @property
@@ -53,16 +58,41 @@ class Series:
         part = self._part(name)
         if part is None:
             return
-        if part.step and step < part.step[-1]:
+        self._points += 1
+        if self._counted:
+            step = len(part.step) + 1
+        elif part.step and step < part.step[-1]:
             self._lives.append({})
+            self._first = self._first or f"{name[:60]} to step {step:,}, point {self._points:,} of the log"
+            if untrusted(len(self._lives) - 1, self._points):
+                self._count()
             part = self._part(name)
             assert part is not None
+            step = len(part.step) + 1 if self._counted else step
         if part.step and step == part.step[-1]:
             part.value[-1], part.time[-1] = value, time
             return
         part.step.append(step)
         part.value.append(value)
         part.time.append(time)
+
+    def _count(self) -> None:
+        """Puts the points so far into one life, counted from 1."""
+        together: dict[str, _Part] = {}
+        for life in self._lives:
+            for key, part in life.items():
+                all_of_it = together.setdefault(key, _Part())
+                all_of_it.value += part.value
+                all_of_it.time += part.time
+        for part in together.values():
+            part.step = array("q", range(1, len(part.value) + 1))
+        self._lives = [together]
+        self._counted = True
+        self._tally.steps_from = (
+            f"points step back more than {MOST_BACK:,} times (first {self._first}): steps "
+            "are a count of the points of each curve"
+        )
+        self._tally.note(self._tally.steps_from)
 
     def _part(self, name: str) -> _Part | None:
         part = self._lives[-1].get(name)

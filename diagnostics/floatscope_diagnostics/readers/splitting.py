@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
 
-from floatscope_diagnostics.readers.counting import Positions
+from floatscope_diagnostics.readers.counting import Positions, counted
+from floatscope_diagnostics.readers.falling_steps import MOST_BACK, untrusted
 from floatscope_diagnostics.readers.piece import RESUME, START
 from floatscope_diagnostics.readers.table import NONE, Float64, Int64, Table
 
@@ -60,15 +62,18 @@ class _Lead:
     crowded: bool
 
 
-def split(table: Table, where: Positions) -> list[Run]:
-    """The runs of the log."""
+def split(table: Table, where: Positions) -> tuple[list[Run], Positions]:
+    """The runs of the log, and where its pieces stand: as given, or counted where that falls back too often
+    to be believed."""
     at = np.flatnonzero(where.lead)
     if not len(at):
-        return []
+        return [], where
     lead = _leads(table, where, at)
     starts, resumes = np.flatnonzero(table.of(START)), np.flatnonzero(table.of(RESUME))
     seams = _Cuts(table, lead, starts, resumes, counted=where.counted)
     cuts = seams.find()
+    if untrusted(len(cuts), len(at)):
+        return _one_run(table, int(table.line[at[cuts[0][0]]]))
     runs = [Run()]
     bounds = [(0, RUN), *cuts, (len(at), RUN)]
     begin = 0
@@ -85,7 +90,18 @@ def split(table: Table, where: Positions) -> list[Run]:
         _count_on(run, where)
         _note_disorder(run, at[seams.late], table)
         _note_continuations(table, run, lead, resumes, where)
-    return runs
+    return runs, where
+
+
+def _one_run(table: Table, line: int) -> tuple[list[Run], Positions]:
+    """All pieces as one run, counted. line: of the first step back."""
+    how = (
+        f"more than {MOST_BACK:,} records do not go on from the step before (the first of them at line "
+        f"{line:,}): steps are a count of records"
+    )
+    where = counted(table, how)
+    at = np.flatnonzero(where.lead)
+    return [Run([Part(0, len(table), int(at[0]), int(at[-1]), RUN)])], where
 
 
 def _leads(table: Table, where: Positions, at: Int64) -> _Lead:
@@ -133,6 +149,7 @@ class _Cuts:
         self.late: list[int] = []  # leading pieces that come after one of a later step
 
     def find(self) -> list[tuple[int, str]]:
+        """The leading pieces where something begins, and what; not all where there are too many of them."""
         lead = self._lead
         falls = set((np.flatnonzero(np.diff(lead.axis) < 0) + 1).tolist())
         out: list[tuple[int, str]] = []
@@ -159,6 +176,8 @@ class _Cuts:
             self._top = float(lead.axis[i])
             self._checked = i
             out.append((i, kind))
+            if untrusted(len(out), len(lead.at)):
+                return out
         return _settle_epochs(out)
 
     def _advance(self, i: int) -> None:
@@ -220,8 +239,11 @@ class _Cuts:
 
 
 def _level(values: Float64) -> float | None:
-    finite = values[np.isfinite(values)]
-    return float(np.median(finite)) if finite.size else None
+    finite = sorted(v for v in values.tolist() if math.isfinite(v))  # a few, many times over
+    half = len(finite) // 2
+    if not finite:
+        return None
+    return float(finite[half] if len(finite) % 2 else finite[half - 1] / 2 + finite[half] / 2)
 
 
 def _settle_epochs(cuts: list[tuple[int, str]]) -> list[tuple[int, str]]:
