@@ -171,3 +171,11 @@ def test_steps_must_ascend(steps: list[int]) -> None:
     bad = replace(batch, step=np.array(steps), stat_row=none, stats={}, stats_present={}, hist_row=none)
     with pytest.raises(ProtocolError):
         wire.decode(wire.encode(bad, TABLE, with_table=True), find_table=no_table)
+
+
+def test_the_same_batch_is_the_same_bytes() -> None:
+    batch = replace(random_batch(3, steps=3), segment=2)
+    bodies = {wire.encode(batch, TABLE, with_table=True) for _ in range(20)}
+    assert len(bodies) == 1
+    (body,) = bodies
+    assert int.from_bytes(body[:8], "little") % 8 == 0

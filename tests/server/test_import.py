@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from floatscope.client import TransportError
+from floatscope.client import Answer, TransportError
 from floatscope_diagnostics.cli import main as diagnose
 from floatscope_diagnostics.importing.cli import main
-from floatscope_diagnostics.importing.server import ImportFailed, Server, Target, target
+from floatscope_diagnostics.importing.server import ImportFailed, Position, Server, Target, target
 from tests.diagnostics.cases import amax_history_poisoning
 from tests.diagnostics.synthetic import Run
 from tests.server.live import TOKEN, Client
@@ -189,6 +190,51 @@ def test_the_token_of_a_local_server_goes_to_no_other_machine(tmp_path: Path) ->
     assert target("http://elsewhere:8321", None, env).token is None
     assert target(None, "given", env).token == "given"
     assert target(None, None, {**env, "FLOATSCOPE_TOKEN": "set"}).token == "set"
+
+
+class Odd:
+    """Answers every request with one document."""
+
+    def __init__(self, body: dict[str, Any] | None) -> None:
+        self._answer = Answer(200, body, "<html>" if body is None else "")
+
+    def request(self, *_: object) -> Answer:
+        return self._answer
+
+    def close(self) -> None:
+        pass
+
+    def abort(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    "body", [{"ranks": [5, None]}, {"ranks": "x", "health": {"a": 1}}, {"series": {"loss": [1]}}]
+)
+def test_a_server_that_answers_otherwise_is_no_internal_error(body: dict[str, Any]) -> None:
+    server = Server(Target("http://127.0.0.1:1", None), transport=Odd(body))
+    stored = server.find("x")
+    assert stored is not None
+    assert (stored.positions, stored.health) == ({}, None)
+    assert server.scalars_at("x", 0, Position(3, 0, 5), ("loss",)) in ({}, {"loss": None})
+
+
+def test_another_program_behind_the_address_is_named() -> None:
+    server = Server(Target("http://127.0.0.1:1", None), transport=Odd(None))
+    with pytest.raises(ImportFailed, match="is not a floatscope server: it answered <html>"):
+        server.find("x")
+
+
+def test_two_imports_of_one_log_at_once_help_each_other(client: Client, tmp_path: Path) -> None:
+    path = curve(tmp_path / "run.jsonl", [3.0 - 0.0001 * k for k in range(8000)])
+    imports = [threading.Thread(target=run_import, args=(client, path, "--run-id", "both")) for _ in range(3)]
+    for each in imports:
+        each.start()
+    for each in imports:
+        each.join(60)
+    shown = client.get("/api/v1/runs/both").json
+    assert (shown["status"], shown["ranks"][0]["last_step"]) == ("finished", 8000)
+    assert len(client.steps("both")) == 8000
 
 
 @pytest.mark.parametrize("url", ["ftp://x", "nonsense", "http://"])

@@ -83,7 +83,20 @@ def encode(batch: Batch, table: TensorTable, *, with_table: bool) -> bytes:
     }
     if batch.segment is not None:
         metadata["segment"] = str(batch.segment)
-    return save({name: np.ascontiguousarray(array) for name, array in arrays.items()}, metadata)
+    return _ordered(save({name: np.ascontiguousarray(array) for name, array in arrays.items()}, metadata))
+
+
+def _ordered(body: bytes) -> bytes:
+    """The same file with its metadata sorted; safetensors writes it in an order of its own each time.
+
+    A server takes a batch that is sent again, by another process too, only with the same bytes.
+    """
+    length = int.from_bytes(body[:8], "little")
+    header = json.loads(body[8 : 8 + length])
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)  # data begins at a multiple of 8 bytes
+    return len(text).to_bytes(8, "little") + text + body[8 + length :]
 
 
 def _pack(mask: Bool) -> NDArray[np.uint8]:

@@ -107,7 +107,7 @@ def _line(sent: Sent) -> str:
     which = plain(sent.label) + (f", run {sent.number}" if sent.number > 1 else "")
     before = f" ({sent.present:,} were there already)" if sent.present else ""
     verdict = f"\n  {plain(sent.health)}: {plain(sent.summary or '')}" if sent.health else ""
-    return f"{which}: {count(sent.sent, 'step')} sent{before}\n  {sent.url}{verdict}"
+    return f"{which}: {count(sent.sent, 'step')} sent{before}\n  {plain(sent.url)}{verdict}"
 
 
 def _report(done: Sequence[Sent], unread: Sequence[Unread], args: argparse.Namespace) -> int:

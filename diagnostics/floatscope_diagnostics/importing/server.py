@@ -22,6 +22,7 @@ TIMEOUT_S = 60.0
 ATTEMPTS = 6
 FIRST_WAIT_S = 0.5  # doubles: 15 s in all, about what a server needs to start again
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+SAID_CHARS = 60  # of an answer that is not ours
 _JSON = {"Content-Type": "application/json"}
 
 
@@ -90,7 +91,6 @@ class Server:
             where.url, token=where.token, timeout_s=TIMEOUT_S, user_agent="floatscope-import"
         )
         self._sleep = sleep
-        self._known_tables: set[tuple[str, str]] = set()
 
     def close(self) -> None:
         self._transport.close()
@@ -104,13 +104,13 @@ class Server:
         ranks = body.get("ranks")
         found = {}
         for at in ranks if isinstance(ranks, list) else []:
-            rank = whole(at.get("rank"))
+            rank = whole(at.get("rank")) if isinstance(at, dict) else None
             if rank is not None:
                 last = whole(at.get("last_step"))
                 found[rank] = Position(
                     whole(at.get("expected_seq")) or 0, whole(at.get("segment")) or 0, last
                 )
-        return Stored(found, str(body.get("status")), body.get("health"), body.get("summary"))
+        return Stored(found, str(body.get("status")), _text(body.get("health")), _text(body.get("summary")))
 
     def open(self, run_id: str, info: RunInfo) -> str:
         """Creates or resumes the run; returns its address for people."""
@@ -122,21 +122,22 @@ class Server:
         return f"{self.url}/runs/{quote(run_id, safe='')}"
 
     def put(self, run_id: str, rank: int, seq: int, batch: Batch, table: TensorTable) -> int:
-        """Sends a batch; returns the seq expected next."""
-        digest = wire_safetensors.table_hash(table)
-        with_table = (run_id, digest) not in self._known_tables
+        """Sends a batch; returns the seq of the next.
+
+        The same rows under the same seq are the same bytes, whoever sends them: two imports of one log help
+        each other. So the table goes by the seq, not by what this import has sent before.
+        """
         path = f"{_path(run_id)}/ranks/{rank}/batches/{seq}"
         headers = {"Content-Type": wire_safetensors.CONTENT_TYPE}
-        body = wire_safetensors.encode(batch, table, with_table=with_table)
+        body = wire_safetensors.encode(batch, table, with_table=seq == 0)
         answer = self._ask("PUT", path, body, headers)
-        if read_answer(answer) is Verdict.NEED_TENSORS and not with_table:
+        if read_answer(answer) is Verdict.NEED_TENSORS and seq > 0:
             body = wire_safetensors.encode(batch, table, with_table=True)
             answer = self._ask("PUT", path, body, headers)
         after = whole(self._body(answer).get("expected_seq"))
         if after is None or after <= seq:
             raise ImportFailed(f"{self.url} is not a floatscope server: it took a batch without counting it")
-        self._known_tables.add((run_id, digest))
-        return after
+        return seq + 1  # not ``after``: another import may be ahead
 
     def finish(self, run_id: str, status: str, reason: str | None) -> None:
         body = dumps({"status": status, "reason": reason}).encode()
@@ -158,8 +159,9 @@ class Server:
         series = body.get("series")
         found: dict[str, float | None] = {}
         for name, columns in (series if isinstance(series, dict) else {}).items():
-            last = columns.get("last") or [None]
-            found[name] = last[-1] if isinstance(last[-1], int | float) else None
+            last = columns.get("last") if isinstance(columns, dict) else None
+            value = last[-1] if isinstance(last, list) and last else None
+            found[name] = value if isinstance(value, int | float) else None
         return found
 
     def _body(self, answer: Answer) -> Mapping[str, Any]:
@@ -175,12 +177,15 @@ class Server:
             )
         if verdict in (Verdict.GAP, Verdict.CONFLICT):
             raise ImportFailed(
-                f"something else sends under the same run and rank ({said}): give --run-id a name of its own"
+                f"something else sends under the same run and rank ({said}): wait until it has ended, or "
+                "give --run-id a name of its own"
             )
         if verdict is Verdict.TOO_LARGE:
             raise ImportFailed(f"a step is too large for the server: {said}")
         if answer.status == 404:
             raise ImportFailed(f"{self.url} has no such address; is it a floatscope server? ({said})")
+        if answer.status == 200:
+            raise ImportFailed(f"{self.url} is not a floatscope server: it answered {said[:SAID_CHARS]}")
         if 300 <= answer.status < 400:
             to = answer.headers.get("location", "elsewhere")
             raise ImportFailed(f"{self.url} leads to {to}: give that address to --server")
@@ -206,6 +211,10 @@ class Server:
             self._sleep(wait)
             wait *= 2.0
         raise AssertionError("unreachable")
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def _path(run_id: str) -> str:
