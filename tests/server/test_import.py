@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from floatscope.client import Answer, TransportError
+from floatscope.protocol.json_rows import batch_from_rows
+from floatscope.protocol.runinfo import RunInfo, TensorTable
 from floatscope_diagnostics.cli import main as diagnose
 from floatscope_diagnostics.importing.cli import main
 from floatscope_diagnostics.importing.server import ImportFailed, Position, Server, Target, target
+from tests.agent.fake_server import FakeServer
 from tests.diagnostics.cases import amax_history_poisoning
 from tests.diagnostics.synthetic import Run
 from tests.server.live import TOKEN, Client
@@ -225,14 +229,58 @@ def test_another_program_behind_the_address_is_named() -> None:
         server.find("x")
 
 
-def test_two_imports_of_one_log_at_once_help_each_other(client: Client, tmp_path: Path) -> None:
+class Counted:
+    """Counts the batches that are put."""
+
+    def __init__(self) -> None:
+        self.inner = FakeServer()
+        self.bodies: dict[str, set[bytes]] = {}
+        self.puts = 0
+
+    def request(self, method: str, path: str, body: bytes, headers: Mapping[str, str]) -> Answer:
+        if method == "PUT":
+            self.puts += 1
+            self.bodies.setdefault(path, set()).add(body)
+        return self.inner.request(method, path, body, headers)
+
+    def close(self) -> None:
+        pass
+
+    def abort(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("tensors", [False, True])
+def test_two_imports_of_one_log_at_once_send_the_same_bytes(tensors: bool) -> None:
+    stats = {"tensors": {"a/input": {"amax": 1.0}}} if tensors else {}
+    rows: list[dict[str, Any]] = [{"step": s, "loss": 2.0, **stats} for s in range(9)]
+    batch = batch_from_rows(rows, strict=False)
+    table: TensorTable = {name: {} for name in batch.tensor_names}
+    counted = Counted()
+    imports = [Server(Target("http://127.0.0.1:1", None), transport=counted) for _ in range(2)]
+    for server in imports:
+        server.open("both", RunInfo())
+    for seq in range(3):
+        part = batch.rows(3 * seq, 3 * seq + 3)
+        for server in imports:
+            assert server.put("both", 0, seq, part, table) == seq + 1
+    assert counted.puts == 6
+    assert [len(bodies) for bodies in counted.bodies.values()] == [1, 1, 1]
+
+
+def test_imports_of_one_log_at_once_help_each_other(client: Client, tmp_path: Path) -> None:
     path = curve(tmp_path / "run.jsonl", [3.0 - 0.0001 * k for k in range(8000)])
-    imports = [threading.Thread(target=run_import, args=(client, path, "--run-id", "both")) for _ in range(3)]
+    codes: list[int] = []
+    imports = [
+        threading.Thread(target=lambda: codes.append(run_import(client, path, "--run-id", "both")[0]))
+        for _ in range(3)
+    ]
     for each in imports:
         each.start()
     for each in imports:
         each.join(60)
     shown = client.get("/api/v1/runs/both").json
+    assert codes == [0, 0, 0]
     assert (shown["status"], shown["ranks"][0]["last_step"]) == ("finished", 8000)
     assert len(client.steps("both")) == 8000
 

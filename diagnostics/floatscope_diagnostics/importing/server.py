@@ -129,9 +129,10 @@ class Server:
         """
         path = f"{_path(run_id)}/ranks/{rank}/batches/{seq}"
         headers = {"Content-Type": wire_safetensors.CONTENT_TYPE}
-        body = wire_safetensors.encode(batch, table, with_table=seq == 0)
+        with_table = seq == 0 or not table  # a server does not keep an empty one
+        body = wire_safetensors.encode(batch, table, with_table=with_table)
         answer = self._ask("PUT", path, body, headers)
-        if read_answer(answer) is Verdict.NEED_TENSORS and seq > 0:
+        if read_answer(answer) is Verdict.NEED_TENSORS and not with_table:
             body = wire_safetensors.encode(batch, table, with_table=True)
             answer = self._ask("PUT", path, body, headers)
         after = whole(self._body(answer).get("expected_seq"))
