@@ -229,3 +229,31 @@ def test_without_pandas_a_large_block_is_read_all_the_same(monkeypatch: pytest.M
     table = read_plain(b"1,2.5\n2,nan\n", ",", 2, large=True)
     assert table is not None
     assert table.values[0].tolist() == [1.0, 2.5]
+
+
+@pytest.mark.parametrize("place", ["step", "epoch"])
+def test_a_header_longer_than_a_first_look_is_read_to_its_end(tmp_path: Path, place: str) -> None:
+    names = [f"a_column_of_a_wide_table_{k}" for k in range(4_000)]
+    rows = "".join(f"{7 + k}," + "1.0," * 4_000 + f"{2.5 - k / 100}\n" for k in range(20))
+    found, _ = read(tmp_path / "log.csv", f"{place},{','.join(names)},loss\n{rows}")
+    assert [(step, values["loss"], len(values)) for _, step, values in found] == [
+        (7 + k, 2.5 - k / 100, 4_001 + (place == "epoch")) for k in range(20)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("columns", "width", "words"),
+    [(30_000, 10, "30,002 columns; at most 20,000"), (30_000, 300, "longer than 4 MiB")],
+)
+def test_a_header_that_is_too_long_is_told_so(tmp_path: Path, columns: int, width: int, words: str) -> None:
+    text = ",".join(["step", "loss", *(f"c{k:0{width}}" for k in range(columns))])
+    with pytest.raises(UnreadableLog, match=words):
+        read(tmp_path / "log.csv", text + "\n" + "1," * 20 + "\n")
+
+
+def test_a_loss_behind_thousands_of_columns_is_kept(tmp_path: Path) -> None:
+    names = [f"c{k}" for k in range(5_000)]
+    rows = "".join(f"{k}," + "1," * 5_000 + "2.5\n" for k in range(3))
+    found, tally = read(tmp_path / "log.csv", f"step,{','.join(names)},loss\n{rows}")
+    assert [values["loss"] for _, _, values in found] == [2.5, 2.5, 2.5]
+    assert "only the first 4,096 columns are kept" in tally.notes

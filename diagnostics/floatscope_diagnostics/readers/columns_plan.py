@@ -96,7 +96,7 @@ def _plan(
         if epoch is None and normal(name) in ("epoch", "epochs", "current_epoch"):
             epoch = k
         key = f"curve/{ours}" if ours in _RESERVED else ours
-        if key not in scalars and len(scalars) >= MAX_SCALARS:
+        if name not in mapping and key not in scalars and len(scalars) >= MAX_SCALARS - len(mapping):
             tally.note(f"only the first {MAX_SCALARS:,} columns are kept")
             continue
         if usable.usable(key):

@@ -3,7 +3,7 @@ and losses without one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -30,8 +30,10 @@ from floatscope_diagnostics.readers.table_rows import TableRows
 FORMAT = "csv"
 DELIMITERS = ",;\t"
 MAX_COLUMNS = 20_000
+MAX_HEADER_BYTES = 4 << 20  # 200 a column
 SURE, LIKELY = 0.9, 0.7  # known names in the header; a table of numbers under other names
 _LOOK_LINES = 12
+_BLANK = b"\xef\xbb\xbf \t\r\n\x00"
 _KNOWN = {"step", "loss", "eval_loss", "grad_norm"}
 
 
@@ -103,11 +105,12 @@ def _bare(names: list[str], rows: list[list[str]], delimiter: str | None) -> Lay
 
 
 def _batches(opened: Opened, tally: Tally) -> Iterator[tuple[int, Batch]]:
-    lines = _first_lines(opened.peek, _LOOK_LINES)
+    head = _with_header(opened)
+    lines = _first_lines(head, _LOOK_LINES)
     layout = _layout(lines) or _forced(lines)
     if len(layout.names) > MAX_COLUMNS:
         raise UnreadableLog(f"has {len(layout.names):,} columns; at most {MAX_COLUMNS:,} are read")
-    rows = TableRows(_plan(layout, opened, tally), tally)
+    rows = TableRows(_plan(layout, opened.mapping, head, tally), tally)
     above = layout.header
     columns = len(layout.names)
     large = len(opened.peek) == PEEK_BYTES
@@ -124,6 +127,20 @@ def _batches(opened: Opened, tally: Tally) -> Iterator[tuple[int, Batch]]:
         raise UnreadableLog("has a header but no row with numbers under it. " + (tally.first_skipped or ""))
 
 
+def _with_header(opened: Opened) -> bytes:
+    """The first bytes, with at least one whole line. Raises UnreadableLog if that is absurdly long."""
+    head = opened.peek
+    if len(head) < PEEK_BYTES or b"\n" in head.lstrip(_BLANK):
+        return head
+    head = opened.look(MAX_HEADER_BYTES)
+    if len(head) >= MAX_HEADER_BYTES and b"\n" not in head.lstrip(_BLANK):
+        raise UnreadableLog(
+            f"has a header line longer than {MAX_HEADER_BYTES >> 20} MiB; "
+            f"at most {MAX_COLUMNS:,} columns are read"
+        )
+    return head
+
+
 def _forced(lines: list[str]) -> Layout:
     """The first line as a header, where the user says that it is one."""
     text = lines[0] if lines else ""
@@ -134,13 +151,13 @@ def _forced(lines: list[str]) -> Layout:
     return Layout(best if text.count(best) else ",", tuple(n.strip() for n in names), True, 0.0)
 
 
-def _plan(layout: Layout, opened: Opened, tally: Tally) -> Plan:
-    plan = plan_of(layout.names, opened.mapping, tally)
+def _plan(layout: Layout, given: Mapping[str, str], head: bytes, tally: Tally) -> Plan:
+    plan = plan_of(layout.names, given, tally)
     if not layout.header:
         tally.note("two columns without a header: read as step and loss")
     if plan.step is not None:
         return plan
-    if plan.epoch is not None and _counts_up(layout, plan.epoch, opened.peek):
+    if plan.epoch is not None and _counts_up(layout, plan.epoch, head):
         tally.note("no step column: the epoch is used")
         return plan
     tally.note("no step column: the row number is used")
@@ -149,7 +166,7 @@ def _plan(layout: Layout, opened: Opened, tally: Tally) -> Plan:
 
 def _counts_up(layout: Layout, column: int, data: bytes) -> bool:
     """Whether the column holds another, higher whole number in each of the first rows."""
-    sample = data[: data.rfind(b"\n") + 1] if len(data) == PEEK_BYTES else data
+    sample = data[: data.rfind(b"\n") + 1] if len(data) >= PEEK_BYTES else data
     below = _below_header(1, sample)[2] if layout.header else sample
     table = read_lines(below, 1, layout.delimiter, len(layout.names), Tally())
     here = table.present[:, column]
@@ -163,6 +180,6 @@ def _below_header(line: int, data: bytes) -> tuple[bool, int, bytes]:
     while data:
         first, _, data = data.partition(b"\n")
         line += 1
-        if first.strip(b"\xef\xbb\xbf \t\r\x00"):
+        if first.strip(_BLANK):
             return True, line, data
     return False, line, data
