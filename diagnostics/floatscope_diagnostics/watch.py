@@ -87,6 +87,7 @@ class _Watcher:
         self._done: list[Diagnosed] = []
         self._unread: list[Unread] = []
         self._seen: Signature | None = None
+        self._gone: set[str] = set()
         self._drawn = 0
 
     def run(self, ends: Ends, stop: threading.Event) -> tuple[list[Diagnosed], list[Unread]]:
@@ -95,7 +96,7 @@ class _Watcher:
         while True:
             now = time.monotonic()
             over = self._is_over(ends, stop, now, begun=begun, grown=grown)
-            signature = _signature(self._paths)
+            signature = self._look()
             if signature != self._seen and (now >= not_before or over):
                 grown = now
                 not_before = now + self._read(signature)
@@ -104,6 +105,15 @@ class _Watcher:
                 return self._done, self._unread
             self._show_status(time.monotonic() - grown)
             stop.wait(POLL_S if ends.after_s is None else min(POLL_S, max(ends.after_s, 0.01)))
+
+    def _look(self) -> Signature:
+        """The files as they are; one that is gone stands as it was last, until it is there again."""
+        now = {entry[0]: entry for entry in _signature(self._paths)}
+        gone = [entry for entry in self._seen or () if entry[0] not in now]
+        for path in sorted({entry[0] for entry in gone} - self._gone):
+            self._say(f"{plain(path)} is gone: what it held counts until it is there again")
+        self._gone = {entry[0] for entry in gone}
+        return tuple(sorted((*now.values(), *gone)))
 
     def _is_over(self, ends: Ends, stop: threading.Event, now: float, *, begun: float, grown: float) -> bool:
         """Asked before the last reading, so that nothing written before the end is missed."""

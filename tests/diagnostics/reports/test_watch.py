@@ -87,6 +87,23 @@ def test_a_rotated_log_is_read_anew(tmp_path: Path) -> None:
     assert following.result[0][0].verdict.status == "healthy"
 
 
+def test_a_log_that_is_gone_counts_until_it_is_there_again(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    path.write_text(text(broken(80)))
+    for again in (False, True):
+        following = Following(str(path))
+        following.until(lambda said: "step 41" in said)
+        path.unlink()
+        following.until(lambda said: "is gone: what it held counts until it is there again" in said)
+        assert len(following.told.getvalue().splitlines()) == 2
+        if again:
+            path.write_text(text(healthy(20)))
+        lines = following.end()
+        assert following.result[0][0].verdict.status == ("healthy" if again else "critical")
+        assert ["was rotated or truncated" in line for line in lines[2:]] == [True] * again
+        path.write_text(text(broken(80)))
+
+
 def test_a_new_file_in_a_folder_joins_in(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(text(healthy(30)))
     following = Following(str(tmp_path))
