@@ -8,9 +8,11 @@ import pytest
 
 from floatscope_diagnostics.readers.head import Head
 from floatscope_diagnostics.readers.line_format import HELD
-from floatscope_diagnostics.readers.lines.plain_text import MAX_CHARS, PlainText, certainty
+from floatscope_diagnostics.readers.lines import plain_text
+from floatscope_diagnostics.readers.lines.plain_text import MAX_CHARS, REFUSED, PlainText, certainty
 from floatscope_diagnostics.readers.piece import EVAL, TRAIN, Piece
 from floatscope_diagnostics.readers.template import MAX_LEARNT
+from floatscope_diagnostics.readers.words import Pair, pairs
 
 
 def read(*lines: str) -> list[Piece]:
@@ -186,3 +188,22 @@ def test_a_printed_tensor_is_its_number() -> None:
     assert [(p.step, sorted(p.values)) for p in found] == [(1, ["loss", "lr"]), (2, ["loss", "lr"])]
     assert found[0].values["loss"] == 2.31
     assert math.isnan(found[1].values["loss"])
+
+
+def test_lines_that_are_no_records_again_and_again_are_not_looked_at_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked_at: list[str] = []
+
+    def counting(text: str, begin: int) -> list[Pair]:
+        looked_at.append(text)
+        return pairs(text, begin)
+
+    monkeypatch.setattr(plain_text, "pairs", counting)
+    lines = [
+        text
+        for k in range(100)
+        for text in (f"step {k} loss {k}.5", f"WARNING worker {k % 8} error in shard-{k}: retry {k}")
+    ]
+    assert [(p.step, p.values) for p in read(*lines)] == [(k, {"loss": k + 0.5}) for k in range(100)]
+    assert len(looked_at) == 1 + REFUSED

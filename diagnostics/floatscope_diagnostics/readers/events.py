@@ -58,13 +58,14 @@ _FAILURE = re.compile(
     r"|^\s{0,8}Killed\b|\bexit ?code\s?:?\s?-?[1-9]\d{0,3}\b|return code = -?[1-9]|stopping training\b"
     r"|\bdiverged with loss\b|\bMinimum loss scale reached|scale already at minimum"
 )
+_NOT_FINITE = ("nan", "inf", "finite", "invalid")  # one of them stands in each line that tells NaN
 _FRAME = re.compile(r"Traceback \(most recent")
 
 
 @dataclass(frozen=True)
 class _Seen:
     values: tuple[tuple[str, float], ...]
-    text: str
+    fell: bool
     line: int
     time: float | None
 
@@ -105,7 +106,7 @@ class Events:
         key = tuple((n, -1.0 if math.isnan(v) else v) for n, v in values.items())
         fell = _fell(text)
         for seen in self._seen:
-            if seen.values != key or number - seen.line > REPEAT_LINES or _fell(seen.text) != fell:
+            if seen.values != key or number - seen.line > REPEAT_LINES or seen.fell != fell:
                 continue
             if time is not None and seen.time is not None:
                 apart = (time - seen.time) % DAY_S
@@ -113,29 +114,41 @@ class Events:
                     return True
             elif fell and time is None and seen.time is None:
                 return True
-        self._seen.append(_Seen(key, text[:512], number, time))
+        self._seen.append(_Seen(key, fell, number, time))
         return False
 
 
 def _values(text: str) -> tuple[dict[str, float], bool]:
     """Values of an event, and whether they are NaN told in words."""
-    if match := _ATTEMPTED.search(text):
-        before = to_float(match[1])
-        after = before if match[2] is None else to_float(match[2])
-        if before is None or after is None:
-            return {}, False
-        if match[2] is not None and not _is_fraction(before, after):
-            after = before / 2  # the line is torn: another rank wrote into it
-        return {"loss_scale": after}, False
-    for pattern, group in ((_FROM_TO, 2), (_TO, 1), (_MINIMUM, 1)):
-        if match := pattern.search(text):
-            value = to_float(match[group])
-            return ({} if value is None else {"loss_scale": value}), False
+    lower = text.lower()
+    if "scal" in lower:
+        found = _scale(text)
+        if found is not None:
+            return found, False
+    if not any(word in lower for word in _NOT_FINITE):
+        return {}, False
     if _NAN_LOSS.search(text):
         return {"loss": math.nan}, True
     if _NAN_GRAD.search(text):
         return {"grad_norm": math.nan}, True
     return {}, False
+
+
+def _scale(text: str) -> dict[str, float] | None:
+    """The loss scale that a line tells, empty where it is unreadable; None if it tells none."""
+    if match := _ATTEMPTED.search(text):
+        before = to_float(match[1])
+        after = before if match[2] is None else to_float(match[2])
+        if before is None or after is None:
+            return {}
+        if match[2] is not None and not _is_fraction(before, after):
+            after = before / 2  # the line is torn: another rank wrote into it
+        return {"loss_scale": after}
+    for pattern, group in ((_FROM_TO, 2), (_TO, 1), (_MINIMUM, 1)):
+        if match := pattern.search(text):
+            value = to_float(match[group])
+            return {} if value is None else {"loss_scale": value}
+    return None
 
 
 def _is_fraction(before: float, after: float) -> bool:

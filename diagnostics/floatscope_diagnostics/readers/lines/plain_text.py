@@ -30,11 +30,14 @@ from floatscope_diagnostics.readers.words import (
 )
 
 MAX_CHARS = 4_096  # of a line; a record of a log is shorter
+REFUSED = 8  # lines that differ in their digits alone; after so many the next ones are no records either
+MAX_REFUSED = 1_024  # such kinds of lines that are remembered
 LOOKED_AT = 400  # lines for the certainty
 TIMES = frozenset(
     ("time", "dt", "step_time", "iter_time", "batch_time", "time_per_step", "time_per_iteration",
      "elapsed_time_per_iteration", "iteration_time", "sec_per_step")
 )  # fmt: skip
+_DIGITS = re.compile(r"\d+")
 # A printed PyTorch tensor of one number: tensor(2.31, device='cuda:0', grad_fn=<NllLossBackward0>)
 _TENSOR = re.compile(r"\btensor\(\s{0,4}\[?([-+\w.]{1,40})[^()]{0,120}\)")
 
@@ -74,6 +77,7 @@ class PlainText:
         self._taken: dict[str, str] = {}  # our name -> the name that has it, as ``normal`` writes it
         self._templates: list[Template] = []
         self._learnt = 0
+        self._refused: dict[str, int] = {}  # text without its digits -> number of lines
         self._place: dict[str, str] = {}
 
     def probe(self) -> PlainText:
@@ -95,7 +99,7 @@ class PlainText:
                 if k:
                     self._templates.insert(0, self._templates.pop(k))
                 return self._piece(template, numbers, rank)
-        slots = self._slots(text)
+        slots = self._known_by(text)
         if slots is None:
             return ()
         template = Template(text, slots)
@@ -144,6 +148,17 @@ class PlainText:
                 note=template.note,
             ),
         )
+
+    def _known_by(self, text: str) -> list[Slot] | None:
+        """The same as ``_slots``, quickly for a line like many that gave none."""
+        kind = _DIGITS.sub("0", text)
+        count = self._refused.get(kind, 0)
+        if count >= REFUSED:
+            return None
+        slots = self._slots(text)
+        if slots is None and (count or len(self._refused) < MAX_REFUSED):
+            self._refused[kind] = count + 1
+        return slots
 
     def _slots(self, text: str) -> list[Slot] | None:
         """The numbers of a line that is one of a training run, else None."""
