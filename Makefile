@@ -47,7 +47,7 @@ test-te: ## CI job: the Transformer Engine probe against the real Python package
 	sh .ci/te.sh "$(PYTHON)" "$(TORCH)" "$(TE)"
 
 bench: $(STAMPS)/all $(STAMPS)/test ## the benchmarks: figures and ratios, printed
-	for m in trainer.precisions agent.overhead diagnosis.throughput "diagnosis small"; do \
+	for m in trainer.precisions agent.overhead diagnosis.throughput "diagnosis small" logs curves; do \
 	  echo "== $$m"; $(BIN)/python -m benchmarks.$$m || exit 1; done
 
 evaluate-small: $(STAMPS)/all $(STAMPS)/test ## a small injection library from nothing, judged; fails below the floor (under 3 minutes)
