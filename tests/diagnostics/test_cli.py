@@ -6,7 +6,6 @@ import gzip
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -206,12 +205,13 @@ def test_standard_input(faulty: str) -> None:
 def test_start_up_loads_nothing_heavy(healthy: str) -> None:
     probe = (
         "import sys; from floatscope_diagnostics.cli import main; main([sys.argv[1], '--json']); "
-        "print(sorted({'pandas','scipy','torch','plotly','fastapi'} & set(sys.modules)))"
+        "print(sorted({'pandas','scipy','torch','plotly','fastapi'} & set(sys.modules))); "
+        "import time; print(time.process_time())"
     )
-    begin = time.process_time()
     done = subprocess.run([sys.executable, "-c", probe, healthy], capture_output=True, check=True, timeout=60)
-    assert done.stdout.decode().splitlines()[-1] == "[]"
-    assert time.process_time() - begin < 5
+    loaded, cpu_s = done.stdout.decode().splitlines()[-2:]
+    assert loaded == "[]"
+    assert float(cpu_s) < 5  # about 0.5 on a quiet machine
 
 
 def test_a_bug_is_exit_code_3(

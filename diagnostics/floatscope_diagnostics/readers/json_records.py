@@ -13,6 +13,7 @@ from floatscope_diagnostics.readers.head import Head
 from floatscope_diagnostics.readers.json_document import load
 from floatscope_diagnostics.readers.json_lines import numbers
 from floatscope_diagnostics.readers.names import guess, normal
+from floatscope_diagnostics.readers.numbers import whole
 from floatscope_diagnostics.readers.opening import Opened
 from floatscope_diagnostics.readers.piece import EVAL, TRAIN, Piece
 from floatscope_diagnostics.readers.records import Records
@@ -101,8 +102,8 @@ class _Table:
         found = numbers(entry)
         mapping = self._mapping(tuple(found))
         values = {mapping.get(k, k): v for k, v in found.items()}
-        step = _whole(values.pop("step", None))
-        rank = _whole(values.pop("rank", None))
+        step = _position(values.pop("step", None))
+        rank = _position(values.pop("rank", None))
         epoch = values.pop("epoch", None)
         time = values.pop("time", None)
         if time is not None and time >= _UNIX_FROM:
@@ -125,8 +126,7 @@ class _Table:
         return known
 
 
-def _whole(number: float | None) -> int | None:
-    """A step that can be one: 3.5 epochs are not."""
-    if number is None or number != number or not 0 <= number < 2**53 or number != int(number):
-        return None
-    return int(number)
+def _position(number: float | None) -> int | None:
+    """A step or rank that can be one."""
+    found = whole(number)
+    return found if found is not None and found >= 0 else None

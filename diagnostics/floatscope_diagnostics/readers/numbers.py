@@ -47,7 +47,11 @@ def to_float(text: str) -> float | None:
 
 def to_int(text: str) -> int | None:
     """A whole number below 2^53, or None."""
-    value = to_float(text)
+    return whole(to_float(text))
+
+
+def whole(value: float | None) -> int | None:
+    """The number if it is whole and its magnitude below 2^53, else None: 3.5 epochs are no step."""
     if value is None or value != value or abs(value) >= 2**53 or value != int(value):
         return None
     return int(value)

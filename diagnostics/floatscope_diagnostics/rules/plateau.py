@@ -46,9 +46,8 @@ from floatscope_diagnostics.rule import (
 )
 
 MIN_ROWS = 4  # schedules that decay to 0 have one last step at 0
-SPENT_SHARE = (
-    0.02  # of the largest rate: a schedule that has run out, or a rate rounded to 0 where it is printed
-)
+# Of the largest rate: a schedule that has run out, or a rate that is printed with too few digits.
+SPENT_SHARE = 0.02
 REMEDY = Remedy(
     "Check the schedule: total steps, resumed position, minimum rate.",
     {

@@ -19,6 +19,10 @@ def ends_at_zero(step: int, tensors: Tensors, scalars: dict[str, float]) -> None
         scalars["lr"] = 0.0
 
 
+def runs_out(step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
+    scalars["lr"] = 1e-3 * 0.85 ** (step - 100) if step < FAULT else 0.0  # before it 1 % of its peak
+
+
 CASES = [
     Case(
         "the rate is 0",
@@ -27,6 +31,7 @@ CASES = [
         (Want("plateau", (FAULT, FAULT)),),
     ),
     Case("a schedule whose last step is 0", Run(after=ends_at_zero).info(), Run(after=ends_at_zero).rows()),
+    Case("a schedule that has run out", Run(after=runs_out).info(), Run(after=runs_out).rows()),
     Case(
         "scalars only: nothing is ever learned",
         BARE,

@@ -11,7 +11,7 @@ from floatscope_diagnostics.readers.head import Head
 from floatscope_diagnostics.readers.line_format import LineFormat
 from floatscope_diagnostics.readers.numbers import NUMBER, to_float
 from floatscope_diagnostics.readers.piece import Piece
-from floatscope_diagnostics.readers.rank_prefix import Ranked
+from floatscope_diagnostics.readers.ranked import Ranked
 
 _LINE = re.compile(
     r"Gradient overflow\.\s{1,4}Skipping step, (?:loss scaler (\d{1,4}) )?reducing loss scale to (\S{1,400})"

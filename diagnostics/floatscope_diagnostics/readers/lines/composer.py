@@ -10,7 +10,7 @@ from floatscope_diagnostics.readers.head import Head
 from floatscope_diagnostics.readers.line_format import HELD, LineFormat
 from floatscope_diagnostics.readers.numbers import NUMBER, to_float
 from floatscope_diagnostics.readers.piece import EVAL, TRAIN, Piece
-from floatscope_diagnostics.readers.rank_prefix import Ranked
+from floatscope_diagnostics.readers.ranked import Ranked
 
 _HEADER = re.compile(
     r"^\s{0,8}(?:\[epoch=(\d{1,6})(?:/\d{1,6})?\])?\[(Eval )?(batch|iteration)=(\d{1,12})"

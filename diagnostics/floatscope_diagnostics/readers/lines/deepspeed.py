@@ -14,7 +14,7 @@ from floatscope_diagnostics.readers.line_format import LineFormat
 from floatscope_diagnostics.readers.lines.plain_text import PlainText
 from floatscope_diagnostics.readers.numbers import to_float
 from floatscope_diagnostics.readers.piece import Piece
-from floatscope_diagnostics.readers.rank_prefix import Ranked
+from floatscope_diagnostics.readers.ranked import Ranked
 
 _STEP = re.compile(r"\[Rank (\d{1,6})\] step=(\d{1,12}), skipped=(\d{1,12}), lr=\[([^\]]{0,2000})\]")
 _PIPELINE = re.compile(r"\bsteps: (\d{1,12}) loss: {1,4}(\S{1,40}) iter time \(s\): {1,4}([\d.]{1,20})")

@@ -15,7 +15,7 @@ from floatscope_diagnostics.readers.line_format import HELD, LineFormat
 from floatscope_diagnostics.readers.lines import deepspeed
 from floatscope_diagnostics.readers.numbers import to_float
 from floatscope_diagnostics.readers.piece import EVAL, TRAIN, Piece
-from floatscope_diagnostics.readers.rank_prefix import Ranked
+from floatscope_diagnostics.readers.ranked import Ranked
 
 _EVALUATING = re.compile(r"^\*{3,8} Evaluating (perplexity|rewards?), Epoch \d{1,6}/\d{1,6} \*{3,8}")
 _PERPLEXITY = re.compile(r"^(?:ppl: (\S{1,40}?))(?:, loss: (\S{1,40}))?\s*$")

@@ -15,7 +15,7 @@ from floatscope_diagnostics.readers.head import Head
 from floatscope_diagnostics.readers.json_lines import object_of
 from floatscope_diagnostics.readers.line_format import LineFormat
 from floatscope_diagnostics.readers.piece import EVAL, RESUME, Piece
-from floatscope_diagnostics.readers.rank_prefix import Ranked
+from floatscope_diagnostics.readers.ranked import Ranked
 from floatscope_diagnostics.readers.records import MAX_STEP
 
 _INNER = re.compile(r"\| epoch (\d{1,6}):\s{0,12}\d{1,9} / \d{1,9} (?=\w{1,40}=)")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from floatscope_diagnostics.readers.head import Head
 from floatscope_diagnostics.readers.line_format import LineFormat
 from floatscope_diagnostics.readers.lines.megatron import NEOX, Iterations
-from floatscope_diagnostics.readers.rank_prefix import Ranked
+from floatscope_diagnostics.readers.ranked import Ranked
 
 
 def certainty(head: Head) -> float:

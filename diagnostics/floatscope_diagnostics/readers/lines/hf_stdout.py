@@ -19,7 +19,7 @@ from floatscope_diagnostics.readers.line_format import HELD, LineFormat
 from floatscope_diagnostics.readers.lines import deepspeed
 from floatscope_diagnostics.readers.numbers import to_float, to_int
 from floatscope_diagnostics.readers.piece import EVAL, RESUME, START, TRAIN, Piece
-from floatscope_diagnostics.readers.rank_prefix import Ranked
+from floatscope_diagnostics.readers.ranked import Ranked
 
 _DICT = re.compile(r"\{\s?'[A-Za-z][^{}]{3,20000}\}")
 _PAIR = re.compile(r"'([^'{}:]{1,100})': ?(?:'([^']{1,60})'|([^,'{}\s]{1,60}))")

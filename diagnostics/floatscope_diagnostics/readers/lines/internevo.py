@@ -10,7 +10,7 @@ from floatscope_diagnostics.readers.head import Head
 from floatscope_diagnostics.readers.line_format import LineFormat, SingleLines
 from floatscope_diagnostics.readers.numbers import NUMBER, to_float, to_int
 from floatscope_diagnostics.readers.piece import Piece
-from floatscope_diagnostics.readers.rank_prefix import Ranked
+from floatscope_diagnostics.readers.ranked import Ranked
 
 _LINE = re.compile(r"\brecord_current_batch_training_metrics\b.{0,60}(\btflops=.{1,3000})$")
 _PAIR = re.compile(

@@ -14,7 +14,7 @@ from floatscope_diagnostics.readers.head import Head
 from floatscope_diagnostics.readers.line_format import LineFormat, SingleLines
 from floatscope_diagnostics.readers.numbers import to_float
 from floatscope_diagnostics.readers.piece import EVAL, Piece
-from floatscope_diagnostics.readers.rank_prefix import Ranked
+from floatscope_diagnostics.readers.ranked import Ranked
 
 _JOEY = re.compile(r"\bEpoch {1,8}\d{1,6},? Step: {1,12}(\d{1,12}), (Batch Loss: .{1,300})$")
 _JOEY_VALID = re.compile(r"\bat epoch {1,8}\d{1,6}, step {1,12}(\d{1,12}): (.{1,400})$")

@@ -11,7 +11,7 @@ from floatscope_diagnostics.readers.fields import measure
 from floatscope_diagnostics.readers.head import Head
 from floatscope_diagnostics.readers.line_format import LineFormat, SingleLines
 from floatscope_diagnostics.readers.piece import Piece
-from floatscope_diagnostics.readers.rank_prefix import Ranked
+from floatscope_diagnostics.readers.ranked import Ranked
 
 _LINE = re.compile(r"\bstep: (\d{1,12})\s{1,4}acc: \d{1,6}\s{1,4}(?=loss:)")
 _PAIR = re.compile(r"\b([a-z_]{2,40}):\s{1,8}(\S{1,40})")

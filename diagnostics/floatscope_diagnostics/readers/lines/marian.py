@@ -11,7 +11,7 @@ from floatscope_diagnostics.readers.head import Head
 from floatscope_diagnostics.readers.line_format import LineFormat, SingleLines
 from floatscope_diagnostics.readers.numbers import NUMBER, to_float, to_int
 from floatscope_diagnostics.readers.piece import EVAL, RESUME, TRAIN, Piece
-from floatscope_diagnostics.readers.rank_prefix import Ranked
+from floatscope_diagnostics.readers.ranked import Ranked
 
 _UPDATE = re.compile(r"\bEp\. (\d{1,6}) : Up\. (\d[\d,]{0,15}) : Sen\. .{1,60}? : Cost (\S{1,40})(.{0,400})$")
 _VALID = re.compile(rf"\[valid\] Ep\. (\d{{1,6}}) : Up\. (\d[\d,]{{0,15}}) : ([\w-]{{1,40}}) : ({NUMBER})")

@@ -18,7 +18,7 @@ from floatscope_diagnostics.readers.line_format import HELD, LineFormat
 from floatscope_diagnostics.readers.lines import deepspeed
 from floatscope_diagnostics.readers.numbers import to_float
 from floatscope_diagnostics.readers.piece import EVAL, RESUME, Piece
-from floatscope_diagnostics.readers.rank_prefix import Ranked
+from floatscope_diagnostics.readers.ranked import Ranked
 
 ITERATION = re.compile(r"(?<!, )\biteration\s{1,12}(\d{1,12})\s{0,4}/\s{0,12}\d{1,12} \|")
 NEOX = re.compile(r"samples/sec: .{0,40}\| iteration\s{1,12}\d{1,12}\s{0,4}/.{0,400}\blm_loss\b")

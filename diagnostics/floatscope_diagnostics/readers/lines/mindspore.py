@@ -12,7 +12,7 @@ from floatscope_diagnostics.readers.head import Head
 from floatscope_diagnostics.readers.line_format import LineFormat, SingleLines
 from floatscope_diagnostics.readers.numbers import NUMBER, to_float
 from floatscope_diagnostics.readers.piece import EVAL, Piece
-from floatscope_diagnostics.readers.rank_prefix import Ranked
+from floatscope_diagnostics.readers.ranked import Ranked
 
 _SHORT = re.compile(
     rf"\bepoch: (\d{{1,9}})(?:/\d{{1,9}})?,? step: (\d{{1,12}})(?:/(\d{{1,12}}))?, loss is \[?({NUMBER})",

@@ -9,7 +9,7 @@ from floatscope_diagnostics.readers.head import Head
 from floatscope_diagnostics.readers.line_format import LineFormat, SingleLines
 from floatscope_diagnostics.readers.numbers import to_float
 from floatscope_diagnostics.readers.piece import EVAL, Piece
-from floatscope_diagnostics.readers.rank_prefix import Ranked
+from floatscope_diagnostics.readers.ranked import Ranked
 
 _LINE = re.compile(r"^\s{0,8}Iter (\d{1,12}): (Train|Val) loss (\S{1,40}?)(?:,|\s|$)(.{0,400})$")
 _PAIR = re.compile(r"\b(Learning Rate|It/sec|Tokens/sec|Trained Tokens) (\S{1,40}?)(?:,|\s|$)")

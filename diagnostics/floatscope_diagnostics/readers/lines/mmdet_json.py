@@ -11,6 +11,7 @@ from typing import Any
 from floatscope_diagnostics.readers.head import Head
 from floatscope_diagnostics.readers.json_lines import JsonLines, first_objects, numbers
 from floatscope_diagnostics.readers.line_format import LineFormat
+from floatscope_diagnostics.readers.numbers import whole
 from floatscope_diagnostics.readers.piece import EVAL, Piece
 
 _PLACE = frozenset(("epoch", "iter", "step", "mode"))
@@ -33,7 +34,7 @@ def read(value: dict[str, Any]) -> Piece | None:
     if not {"mode", "iter", "step"} & value.keys():
         return None
     found = numbers(value)
-    epoch, at = found.get("epoch"), _whole(found.get("iter"))
+    epoch, at = found.get("epoch"), whole(found.get("iter"))
     training = value.get("mode") == "train" if "mode" in value else "iter" in value and "data_time" in value
     values = {_RENAMED.get(k, k): v for k, v in found.items() if k not in _PLACE}
     if not values:
@@ -46,12 +47,8 @@ def read(value: dict[str, Any]) -> Piece | None:
         return Piece(values, epoch=epoch, kind=EVAL) if values else None
     if "lr" not in values and "base_lr" in values:
         values["lr"] = values["base_lr"]
-    step = None if "mode" in value else _whole(found.get("step"))
+    step = None if "mode" in value else whole(found.get("step"))
     return Piece(values, step=step, epoch=epoch, batch=at)
-
-
-def _whole(number: float | None) -> int | None:
-    return int(number) if number is not None and number == number and abs(number) < 2**53 else None
 
 
 FORMAT = LineFormat("mmdet_json", "mmdet / mmengine JSON lines", certainty, lambda: JsonLines(read))

@@ -13,7 +13,7 @@ from floatscope_diagnostics.readers.fields import fields, measure
 from floatscope_diagnostics.readers.head import Head
 from floatscope_diagnostics.readers.line_format import LineFormat, SingleLines
 from floatscope_diagnostics.readers.piece import EVAL, START, TRAIN, Piece
-from floatscope_diagnostics.readers.rank_prefix import Ranked
+from floatscope_diagnostics.readers.ranked import Ranked
 
 _STEP = re.compile(r"^\s{0,8}step:(\d{1,12})/\d{1,12} (.{0,300}\b(?:train_time|step_avg):.{0,200})$")
 _TRIAL = re.compile(r"^\s{0,8}trial:(\d{1,6})/\d{1,6}\b")

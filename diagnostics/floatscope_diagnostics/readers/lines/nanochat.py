@@ -11,7 +11,7 @@ from floatscope_diagnostics.readers.fields import fields, measured
 from floatscope_diagnostics.readers.head import Head
 from floatscope_diagnostics.readers.line_format import LineFormat, SingleLines
 from floatscope_diagnostics.readers.piece import EVAL, TRAIN, Piece
-from floatscope_diagnostics.readers.rank_prefix import Ranked
+from floatscope_diagnostics.readers.ranked import Ranked
 
 _STEP = re.compile(
     r"^\s{0,8}step (\d{1,12})(?:/\d{1,12})?(?: \([\d.]{1,10}%\))? ?\| ?(?:Epoch: ?\d{1,6} ?\| ?)?"

@@ -13,7 +13,7 @@ from floatscope_diagnostics.readers.head import Head
 from floatscope_diagnostics.readers.line_format import LineFormat, SingleLines
 from floatscope_diagnostics.readers.numbers import to_float
 from floatscope_diagnostics.readers.piece import EVAL, RESUME, Piece
-from floatscope_diagnostics.readers.rank_prefix import Ranked
+from floatscope_diagnostics.readers.ranked import Ranked
 
 _ITER = re.compile(
     r"\biter (\d{1,12}): loss (\S{1,40}?)(?: (BPC|bpc|bpb))?,(?: lr (\S{1,40}?),)?"

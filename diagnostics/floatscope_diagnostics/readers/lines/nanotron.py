@@ -14,7 +14,7 @@ from floatscope_diagnostics.readers.fields import fields, measured
 from floatscope_diagnostics.readers.head import Head
 from floatscope_diagnostics.readers.line_format import LineFormat, SingleLines
 from floatscope_diagnostics.readers.piece import Piece
-from floatscope_diagnostics.readers.rank_prefix import Ranked
+from floatscope_diagnostics.readers.ranked import Ranked
 
 _ITERATION = re.compile(r"\biteration: {1,4}(\d{1,12}) / {0,4}\d{1,12} \| (consumed_tokens: .{1,1500})$")
 _STEP = re.compile(r"(?:^|\] )Step: {1,4}(\d{1,12}) {0,8}\| (Loss: .{1,100}\| Global batch size: .{1,600})$")

@@ -10,7 +10,7 @@ from floatscope_diagnostics.readers.head import Head
 from floatscope_diagnostics.readers.line_format import HELD, LineFormat
 from floatscope_diagnostics.readers.numbers import NUMBER, to_float
 from floatscope_diagnostics.readers.piece import EVAL, TRAIN, Piece
-from floatscope_diagnostics.readers.rank_prefix import Ranked
+from floatscope_diagnostics.readers.ranked import Ranked
 
 _HEADER = re.compile(r"\[step=(\d[\d,]{0,15})(?:/\d[\d,]{0,15})?(?:,[^\]]{1,200})?\]\s*$")
 _VALUE = re.compile(rf"^\s{{2,16}}([A-Za-z][\w./ ()@-]{{0,120}}?)=({NUMBER})\s*$", re.I)

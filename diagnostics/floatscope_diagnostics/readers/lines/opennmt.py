@@ -11,7 +11,7 @@ from floatscope_diagnostics.readers.head import Head
 from floatscope_diagnostics.readers.line_format import LineFormat, SingleLines
 from floatscope_diagnostics.readers.numbers import NUMBER, to_float
 from floatscope_diagnostics.readers.piece import EVAL, RESUME, Piece
-from floatscope_diagnostics.readers.rank_prefix import Ranked
+from floatscope_diagnostics.readers.ranked import Ranked
 
 _PY = re.compile(
     r"\b(?:Epoch\s{1,4}(\d{1,6}),\s{1,12}(\d{1,12})/\s{0,12}(\d{1,12})"

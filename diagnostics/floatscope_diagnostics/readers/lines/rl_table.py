@@ -17,7 +17,7 @@ from collections.abc import Iterable
 
 from floatscope_diagnostics.readers.head import Head
 from floatscope_diagnostics.readers.line_format import HELD, LineFormat
-from floatscope_diagnostics.readers.numbers import to_float
+from floatscope_diagnostics.readers.numbers import to_float, whole
 from floatscope_diagnostics.readers.piece import Piece
 
 _RULE = re.compile(r"^\s{0,8}-{10,400}\s{0,8}$")
@@ -72,15 +72,11 @@ class Parser:
         counted = next((box[lower[s]] for s in _STEPS if s in lower), None)
         masked = {n for n, v in box.items() if math.isnan(v) and _PLACEHOLDER.search(n)}
         if any(n.startswith(("loss_q", "mse_q")) for n in box):
-            return (Piece({k: v for k, v in box.items() if k != "step"}, step=_whole(counted)),)
+            return (Piece({k: v for k, v in box.items() if k != "step"}, step=whole(counted)),)
         values = {_own(n): v for n, v in box.items() if n not in masked}
-        step = _whole(counted)
+        step = whole(counted)
         out = Piece(values, step=step, note=_NOTE)
         return (out, Piece(step=step, note=_NO_EPISODE, kind="event")) if masked else (out,)
-
-
-def _whole(value: float | None) -> int | None:
-    return int(value) if value is not None and math.isfinite(value) else None
 
 
 def _own(name: str) -> str:

@@ -13,7 +13,7 @@ from floatscope_diagnostics.readers.head import Head
 from floatscope_diagnostics.readers.line_format import HELD, LineFormat
 from floatscope_diagnostics.readers.numbers import to_float
 from floatscope_diagnostics.readers.piece import EVAL, RESUME, Piece
-from floatscope_diagnostics.readers.rank_prefix import Ranked
+from floatscope_diagnostics.readers.ranked import Ranked
 
 _LOG = re.compile(r"\bINFO:tensorflow:|\.py:\d{1,6}\] ")
 _LOSS = re.compile(r"(?:^|[\s,])loss = (\S{1,40}?)(?:,|\s|$)")

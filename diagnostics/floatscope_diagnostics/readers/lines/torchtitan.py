@@ -9,7 +9,7 @@ from floatscope_diagnostics.readers.fields import measure
 from floatscope_diagnostics.readers.head import Head
 from floatscope_diagnostics.readers.line_format import LineFormat, SingleLines
 from floatscope_diagnostics.readers.piece import EVAL, RESUME, START, TRAIN, Piece
-from floatscope_diagnostics.readers.rank_prefix import Ranked
+from floatscope_diagnostics.readers.ranked import Ranked
 
 _STEP = re.compile(r"\b(validate )?step:\s{1,8}(\d{1,12})\s{1,8}(\w{0,40}loss:\s{1,8}.{0,600})$")
 _PAIR = re.compile(r"([A-Za-z]\w{0,60}):\s{1,8}(\S{1,40})")

@@ -12,7 +12,7 @@ from floatscope_diagnostics.readers.head import Head
 from floatscope_diagnostics.readers.line_format import HELD, LineFormat
 from floatscope_diagnostics.readers.numbers import to_float
 from floatscope_diagnostics.readers.piece import Piece
-from floatscope_diagnostics.readers.rank_prefix import Ranked
+from floatscope_diagnostics.readers.ranked import Ranked
 
 _BAR = re.compile(r"^\s{0,8}(\d{1,6})\|(\d{1,12})\|Loss: ([-+\w.]{1,40}?)(?::|\s|$)")
 _DISK = re.compile(r"^Step (\d{1,12}) \| (\w{1,40}:\S.{0,2000})$")

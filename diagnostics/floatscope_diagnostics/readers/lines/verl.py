@@ -10,7 +10,7 @@ from floatscope_diagnostics.readers.fields import fields, measured
 from floatscope_diagnostics.readers.head import Head
 from floatscope_diagnostics.readers.line_format import LineFormat, SingleLines
 from floatscope_diagnostics.readers.piece import Piece
-from floatscope_diagnostics.readers.rank_prefix import Ranked
+from floatscope_diagnostics.readers.ranked import Ranked
 
 _STEP = re.compile(r"(?:^|\s)step:(\d{1,12}) - ((?:[a-z_]{1,40}/)[^\s:]{1,100}:.{1,20000})$")
 _NUMPY = re.compile(r"np\.float\d{2}\(([^()]{1,40})\)")
