@@ -13,6 +13,7 @@ from floatscope.catalog import Catalog
 from floatscope.client import HttpTransport
 from floatscope.config import MonitorConfig, from_env
 from floatscope.delivery import Delivery
+from floatscope.findings import FindingBoard
 from floatscope.guard import Guard
 from floatscope.identity import choose_run_id, thread_name, unique_in_process
 from floatscope.jsonable import jsonable
@@ -59,7 +60,7 @@ def watch(
             **config,
         }
     )
-    guard = Guard(strict=settings.strict)
+    guard = Guard(strict=settings.strict, speaks=settings.rank == 0)
     for complaint in complaints:
         guard.say(complaint)
     wanted = choose_run_id(settings)
@@ -120,6 +121,7 @@ def _assemble(model: Any, optimizer: Any, config: MonitorConfig, *, run_id: str,
         sender=sender,
         schedule=schedule,
         settings=asked,
+        board=FindingBoard(),
         farewell=log.farewell
         if log is not None and config.mode == "local" and config.rank == 0
         else lambda: None,

@@ -8,13 +8,15 @@ stop a training job.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from floatscope.protocol.errors import ProtocolError
+from floatscope.protocol.formats import FORMATS
+from floatscope.protocol.judgement import BriefFinding
 from floatscope.protocol.names import MAX_STEPS, check_name, check_run_id
 
 MODES = ("server", "local", "off")
@@ -76,6 +78,38 @@ class MonitorConfig:
     recipe: Mapping[str, Any] = field(default_factory=dict)
     """Precision recipe, where the user knows better than the probes."""
 
+    check_format: str | None = None
+    """A format such as "e4m3": layers that do not cast are measured against it (underflow, overflow)."""
+    te_inspect: bool | None = None
+    """Statistics through Transformer Engine's debug API on sampled steps. None: where it is initialised."""
+    parameter_hashes: bool = True
+    """Hashes of parameters and scales on sampled steps, by which ranks that ought to agree are compared."""
+    coordinates: Mapping[str, int] = field(default_factory=dict)
+    """Where the rank stands: dp, tp, pp, cp, ep. Empty: what Megatron or a device mesh say."""
+    layer_offset: int = 0
+    """Under pipeline parallelism, added to the numbers of this rank's layers."""
+
+    diagnose: bool = True
+    """In local mode, diagnose the run in a thread and write the verdict beside the log."""
+    on_finding: Callable[[BriefFinding], None] | None = None
+    """Called by ``step`` in the training thread for each finding that is new or has changed."""
+    stop_on: str | None = "critical"
+    """Severity from which ``should_stop`` is true: "critical", "warning", or None for never."""
+    stop_confidence: float = 0.8
+    """Confidence from which a finding counts for ``should_stop``."""
+    capture: bool = True
+    """Keep the last batch and the random states, to be saved on a finding or by ``capture()``."""
+    most_captures: int = 4
+    """Captures saved by findings; those asked for by ``capture()`` come on top."""
+    recorder_steps: int = 256
+    """Steps kept in the flight recorder; 0 for none."""
+    recorder_bytes: int = 64 * 2**20
+    """Size of the flight recorder's file at most."""
+
+    spool: bool = True
+    """Keep what a server has not acknowledged on disk (spool_dir), so that it outlives the process."""
+    spool_bytes: int = 2**30
+    """Size of the spool of one rank at most; the oldest detail goes first, scalars last."""
     flush_every_s: float = 1.0
     batch_steps: int = 256
     """A batch goes out after flush_every_s or this many steps."""
@@ -161,12 +195,31 @@ def _check(config: MonitorConfig) -> None:
         ("memory_rows", 1, 10_000_000),
         ("memory_bytes", 2**20, 2**40),
         ("copy_budget_bytes", 0, 2**40),
+        ("layer_offset", 0, 2**20),
+        ("most_captures", 0, 10_000),
+        ("recorder_steps", 0, 1_000_000),
+        ("recorder_bytes", 2**16, 2**36),
+        ("spool_bytes", 2**20, 2**50),
     ):
         value = getattr(config, name)
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
             raise ValueError(
                 f"floatscope.watch(): {name}: expected a whole number from {low} to {high}, got {value!r}"
             )
+    for name, known in (("stop_on", ("warning", "critical")), ("check_format", tuple(FORMATS))):
+        value = getattr(config, name)
+        if value is not None and value not in known:
+            raise ValueError(
+                f"floatscope.watch(): {name}: expected one of {', '.join(known)} or None, got {value!r}"
+            )
+    if config.on_finding is not None and not callable(config.on_finding):
+        raise ValueError(
+            f"floatscope.watch(): on_finding: expected a function of one finding, got {config.on_finding!r}"
+        )
+    if not isinstance(config.stop_confidence, int | float) or not 0 <= config.stop_confidence <= 1:
+        raise ValueError(
+            f"floatscope.watch(): stop_confidence: expected 0 to 1, got {config.stop_confidence!r}"
+        )
     for name in ("flush_every_s", "request_timeout_s", "close_timeout_s", "gpu_every_s"):
         value = getattr(config, name)
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e6:

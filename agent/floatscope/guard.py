@@ -56,10 +56,12 @@ class Guard:
     """Makes areas, counts their failures and says each thing once.
 
     strict: raise instead of swallowing (tests).  limit: failures before an area is switched off.
+    speaks: False for all ranks of a job but the first; what they have to say is logged as debug.
     """
 
-    def __init__(self, *, strict: bool = False, limit: int = FAILURE_LIMIT) -> None:
+    def __init__(self, *, strict: bool = False, limit: int = FAILURE_LIMIT, speaks: bool = True) -> None:
         self.strict = strict
+        self._speaks = speaks
         self._limit = limit
         self._areas: dict[str, Area] = {}
         self._said: set[str] = set()
@@ -82,7 +84,7 @@ class Guard:
     def say(self, text: str, *, error: BaseException | None = None, level: int = logging.WARNING) -> None:
         """Logs a line; a logging handler that fails does not reach the caller either."""
         with contextlib.suppress(Exception):
-            logger.log(level, "floatscope: %s", text)
+            logger.log(level if self._speaks else logging.DEBUG, "floatscope: %s", text)
             if error is not None:
                 logger.debug("floatscope: traceback of the above", exc_info=error)
 

@@ -19,10 +19,13 @@ from typing import Any
 from floatscope.catalog import Catalog
 from floatscope.config import MonitorConfig
 from floatscope.crash import CrashWatch, reason_of, status_of
+from floatscope.findings import FindingBoard
 from floatscope.guard import Guard
 from floatscope.jsonable import describe
 from floatscope.probes import Pending, ProbeSet
+from floatscope.protocol.judgement import BriefFinding
 from floatscope.protocol.names import MAX_STEP
+from floatscope.reactions import Reactions
 from floatscope.rows import Row
 from floatscope.scalars import ScalarIntake
 from floatscope.schedule import Schedule
@@ -50,6 +53,7 @@ class Monitor:
         sender: Sender | None,
         schedule: Schedule,
         settings: dict[str, Any],
+        board: FindingBoard,
         farewell: Callable[[], str | None],
         keep_rest: Callable[[str, str | None], Path | None],
     ) -> None:
@@ -62,6 +66,8 @@ class Monitor:
         self._probes = probes
         self._sender = sender
         self._schedule = schedule
+        self._board = board
+        self._reactions = Reactions(config, board, guard=guard)
         self._farewell = farewell
         self._keep_rest = keep_rest
         self._intake = ScalarIntake(guard)
@@ -77,7 +83,7 @@ class Monitor:
         if self._is_open:
             self._crash.install()
             with self._stepping:
-                self._probes.begin(is_sampled=schedule.is_sampled(0))
+                self._probes.begin(schedule.look(0))
 
     def batch(self, batch: Any, *, step: int | None = None) -> None:
         """Looks at a batch before the forward pass: token ids, labels, non-finite inputs.
@@ -116,6 +122,27 @@ class Monitor:
                 number = self._next_step
             row = self._open_row(number)
             self._intake.take(values, row.scalars, self._probes.read_later)
+
+    @property
+    def findings(self) -> tuple[BriefFinding, ...]:
+        """What the diagnosis says now, the worst first; empty before it has spoken."""
+        return () if self._board.latest is None else self._board.latest.findings
+
+    @property
+    def should_stop(self) -> bool:
+        """Whether a finding asks to stop (settings ``stop_on`` and ``stop_confidence``); stays true.
+
+        Ranks hear of findings at different times: decide on one rank and tell the others.
+        """
+        return self._reactions.should_stop
+
+    def is_clean(self, step: int | None = None) -> bool | None:
+        """Whether a checkpoint after ``step`` (by default the last one) is safe to go back to.
+
+        True: judged, and no warning or critical finding began at or before it. False: one did. None: not
+        judged yet, which counts as false in an ``if``.
+        """
+        return self._board.is_clean(self._next_step - 1 if step is None else step)
 
     def finish(self, status: str = "finished", reason: str | None = None) -> None:
         """Ends the run: sends what is left, waiting a bounded time, and puts everything back as it was.
@@ -178,7 +205,8 @@ class Monitor:
             self._schedule.look_closer(step)
         self._hand_over(row)
         self._next_step = step + 1
-        self._probes.begin(is_sampled=self._schedule.is_sampled(step + 1))
+        self._reactions.react()
+        self._probes.begin(self._schedule.look(step + 1))
         self._step_ended_at = time.perf_counter()
 
     def _hand_over(self, row: Row) -> None:

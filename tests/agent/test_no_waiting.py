@@ -27,6 +27,7 @@ from floatscope.probes.readout import Readout
 from floatscope.probes.weight_updates import WeightUpdates
 from floatscope.protocol.formats import FORMATS
 from floatscope.protocol.runinfo import RunInfo
+from floatscope.rows import Row
 
 VIEWS = frozenset(
     {"view", "detach", "reshape", "alias", "split", "expand", "slice", "unsqueeze", "narrow", "_unsafe_view"}
@@ -89,7 +90,7 @@ def test_the_optimizer_probe() -> None:
                 probe._before_step(optimizer, (), {})
                 probe._after_step(optimizer, (), {})
                 readout = Readout()
-                probe.collect(readout, may_skip=True)
+                probe.collect(readout, Row(0, 0.0))
             assert not readout.is_empty
             assert mode.kernels <= most, f"sampled: {is_sampled}"
 
@@ -119,6 +120,6 @@ def test_the_input_check_and_the_loss_scale() -> None:
         with NoWaiting():
             check.see({"input_ids": ids, "labels": ids, "pixels": pixels})
             readout = Readout()
-            check.collect(readout)
+            check.collect(readout, Row(0, 0.0))
             LossScalerProbe(Scaler(), area=guard.area("scaler", loses="all")).collect(readout)
         assert not readout.is_empty

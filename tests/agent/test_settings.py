@@ -238,11 +238,11 @@ def test_a_broken_logging_handler_does_not_reach_the_training() -> None:
 
 def test_the_schedule() -> None:
     schedule = Schedule(10)
-    assert [step for step in range(25) if schedule.is_sampled(step)] == [0, 10, 20]
+    assert [step for step in range(25) if schedule.look(step).is_sampled] == [0, 10, 20]
     schedule.ask({"stats_every": 2, "until_step": 14})
-    assert [step for step in range(9, 25) if schedule.is_sampled(step)] == [10, 12, 14, 20]
+    assert [step for step in range(9, 25) if schedule.look(step).is_sampled] == [10, 12, 14, 20]
     schedule.look_closer(15)
-    assert [step for step in range(15, 21) if schedule.is_sampled(step)] == [15, 16, 17, 18, 20]
+    assert [step for step in range(15, 21) if schedule.look(step).is_sampled] == [15, 16, 17, 18, 20]
     for nonsense in ({}, {"stats_every": 0, "until_step": 5}, {"stats_every": "1", "until_step": 5}):
         schedule.ask(nonsense)
 

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from floatscope.catalog import Catalog
 from floatscope.config import MonitorConfig
 from floatscope.guard import Guard
+from floatscope.look import Look
 from floatscope.probes.gpu import GpuProbe, load_pynvml, place_of_process
 from floatscope.rows import Row
 
@@ -29,8 +30,8 @@ class Pending(Protocol):
 class ProbeSet(Protocol):
     """All probes of a monitor as one."""
 
-    def begin(self, *, is_sampled: bool) -> None:
-        """A step begins; on a sampled one whole tensors are measured."""
+    def begin(self, look: Look) -> None:
+        """A step begins; ``look`` says what is measured of it."""
 
     def batch(self, batch: Any) -> None:
         """A batch is about to go into the model."""
@@ -65,7 +66,7 @@ class WithoutTorch:
     def __init__(self, gpu: GpuProbe | None) -> None:
         self._gpu = gpu
 
-    def begin(self, *, is_sampled: bool) -> None:
+    def begin(self, look: Look) -> None:
         """Nothing to prepare."""
 
     def batch(self, batch: Any) -> None:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from floatscope.catalog import Catalog
 from floatscope.guard import Area
 from floatscope.probes.naming import models_of
+from floatscope.probes.probe import Probe
 from floatscope.probes.readout import Readout
 from floatscope.rows import Row
 
@@ -41,7 +42,7 @@ def vocabulary_of(model: Any) -> int | None:
     return None
 
 
-class InputCheck:
+class InputCheck(Probe):
     """Looks at batches; several in one step (micro-batches) are counted together."""
 
     def __init__(self, *, catalog: Catalog, area: Area) -> None:
@@ -55,14 +56,11 @@ class InputCheck:
         """Whether a batch was seen in the step under way."""
         return not self._readout.is_empty
 
-    def collect(self, readout: Readout) -> None:
+    def collect(self, readout: Readout, row: Row) -> None:
         """Hands the facts over."""
         readout.join(self._readout)
         self._readout = Readout()
         self._facts = _Facts()
-
-    def remove(self) -> None:
-        """Nothing was installed."""
 
     @torch.no_grad()
     def see(self, batch: Any) -> None:

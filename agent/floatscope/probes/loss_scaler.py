@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from floatscope.guard import Area
+from floatscope.probes.probe import Probe
 from floatscope.probes.readout import Readout
 from floatscope.rows import Row
 
@@ -52,6 +53,46 @@ def calling_scaler() -> Any:
 
 def _is_scaler(thing: Any) -> bool:
     return type(thing).__name__ in SCALERS and hasattr(type(thing), "unscale_") and bool(thing.is_enabled())
+
+
+class ScalerWatch(Probe):
+    """Reads the scaler in use at the end of each step, after its ``update``.
+
+    given: the scaler the user names; else the only one of the process, or the one that calls the optimizer.
+    """
+
+    def __init__(self, given: Any, *, area: Area) -> None:
+        self._given = given
+        self._area = area
+        self._reading: LossScalerProbe | None = None
+
+    @property
+    def is_on(self) -> bool:
+        """Whether there is a scaler."""
+        return self._reading is not None
+
+    def install(self) -> None:
+        """Looks for one."""
+        self._take(self._given or find_scaler())
+
+    def look_at_caller(self) -> None:
+        """Called from within the optimizer's step: the scaler that is calling it is the one in use."""
+        self._take(self._given or calling_scaler())
+
+    def _take(self, scaler: Any) -> None:
+        if scaler is None:
+            self._reading = None
+        elif self._reading is None or self._reading.scaler is not scaler:
+            self._reading = LossScalerProbe(scaler, area=self._area)
+
+    def collect(self, readout: Readout, row: Row) -> None:
+        """See Probe."""
+        if self._reading is not None:
+            self._reading.collect(readout)
+
+    def remove(self) -> None:
+        """Lets the scaler go."""
+        self._reading = None
 
 
 class LossScalerProbe:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from floatscope.catalog import Catalog
 from floatscope.guard import Area
+from floatscope.look import Look
 from floatscope.probes.gradients import (
     RootOfSquares,
     gradient_of,
@@ -25,7 +26,9 @@ from floatscope.probes.gradients import (
     norms_of,
     places_of,
 )
+from floatscope.probes.loss_scaler import ScalerWatch
 from floatscope.probes.naming import CallOrder, format_of, parameters_of, weight_tensor
+from floatscope.probes.probe import Probe, Scene
 from floatscope.probes.readout import Readout
 from floatscope.probes.statistics import block_of
 from floatscope.probes.weight_updates import Weight, WeightUpdates
@@ -43,11 +46,42 @@ def inner_optimizer(optimizer: Any) -> Any:
     return None
 
 
-class OptimizerProbe:
+def find_optimizer(scene: Scene) -> Iterable[Probe]:
+    """The probe of the optimizer, and of the loss scaler that may stand before it."""
+    config, guard = scene.config, scene.guard
+    if scene.optimizer is None and config.scaler is None:
+        return []
+    scaler = ScalerWatch(
+        config.scaler, area=guard.area("loss scaler probe", loses="loss_scale and skipped_steps")
+    )
+    found = inner_optimizer(scene.optimizer)
+    if found is None:
+        if scene.optimizer is not None:
+            guard.say(
+                f"{type(scene.optimizer).__name__} is not a torch optimizer; "
+                "gradients and updates are left out."
+            )
+        return [scaler]
+    updates = WeightUpdates(budget_bytes=config.copy_budget_bytes, turn_steps=config.stats_every)
+    probe = OptimizerProbe(
+        scene.model,
+        found,
+        catalog=scene.catalog,
+        order=scene.order,
+        area=guard.area("optimizer probe", loses="gradient norms and weight updates"),
+        updates=updates if config.weight_updates else None,
+        on_first_steps=scaler.look_at_caller,
+        may_skip=lambda: scaler.is_on,
+    )
+    return [probe, scaler]
+
+
+class OptimizerProbe(Probe):
     """Hooks one optimizer.
 
     updates: how weights are compared before and after a step, or None to leave that out.
-    on_first_steps: called from within the optimizer's first few steps.
+    on_first_steps: called from within the optimizer's first few steps.  may_skip: whether a loss scaler is at
+    work, which leaves out steps.
     """
 
     def __init__(
@@ -60,8 +94,10 @@ class OptimizerProbe:
         area: Area,
         updates: WeightUpdates | None,
         on_first_steps: Callable[[], None],
+        may_skip: Callable[[], bool] = lambda: False,
     ) -> None:
         self.is_sampled = False
+        self._may_skip = may_skip
         self._optimizer = optimizer
         self._catalog = catalog
         self._order = order
@@ -77,6 +113,10 @@ class OptimizerProbe:
         self._weights: list[Weight] = []
         self._prefix = ""
         self._is_one_device = True
+
+    def begin(self, look: Look) -> None:
+        """See Probe."""
+        self.is_sampled = look.is_sampled
 
     def install(self) -> None:
         """Registers the hooks."""
@@ -102,12 +142,9 @@ class OptimizerProbe:
         """Whether the step under way has been measured."""
         return not self._readout.is_empty
 
-    def collect(self, readout: Readout, *, may_skip: bool) -> None:
-        """Hands over what the hooks found.
-
-        may_skip: a loss scaler is at work. The gradients of a step that it skipped are still there.
-        """
-        if may_skip and not self._is_measured and not self._area.tripped:
+    def collect(self, readout: Readout, row: Row) -> None:
+        """Hands over what the hooks found. The gradients of a step that a scaler skipped are still there."""
+        if self._may_skip() and not self._is_measured and not self._area.tripped:
             with self._area, torch.no_grad():
                 self._read_gradients(self._find_weights())
         self._is_measured = False

@@ -1,26 +1,23 @@
 """Statistics of whole tensors, collected where a layer casts them.
 
-Layers that tell what they cast (an inspector at the quantizer) are measured with scale and cast; plain
-``torch.nn.Linear`` and ``Embedding`` layers by hooks, without a scale. On steps that are not sampled the cost
-is one comparison per layer.
+Who calls ``measure`` stands in ``layer_hooks`` and in the probes of FP8 packages. On steps that are not
+looked at closely the cost is one comparison per layer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from floatscope.catalog import Catalog
-from floatscope.guard import Area
-from floatscope.probes.hook import Hook
+from floatscope.look import GLANCE, Look
 from floatscope.probes.measure import FIELDS, from_device, on_cpu, on_device
-from floatscope.probes.naming import CallOrder, format_of, in_backward, is_compiling
+from floatscope.probes.naming import CallOrder
 from floatscope.probes.readout import Readout
 from floatscope.probes.statistics import combine, statistics
 from floatscope.protocol.formats import FORMATS
@@ -34,7 +31,7 @@ class TensorStats:
     """
 
     def __init__(self, *, catalog: Catalog, order: CallOrder) -> None:
-        self.is_sampled = False
+        self.look = GLANCE
         self._catalog = catalog
         self._order = order
         self._slot_of: dict[tuple[str, str], int] = {}
@@ -45,6 +42,10 @@ class TensorStats:
         self._inputs: set[int] = set()
         self._host: list[tuple[int, list[float]]] = []
         self._device: list[tuple[int, Tensor]] = []
+
+    def begin(self, look: Look) -> None:
+        """A step begins."""
+        self.look = look
 
     @property
     def has_readings(self) -> bool:
@@ -161,119 +162,3 @@ def _is_plain(tensor: Tensor) -> bool:
         and tensor.numel() > 0
         and tensor.element_size() > 1  # an 8-bit tensor has been cast already
     )
-
-
-class Inspectors:
-    """Registers with managers whose layers tell what they cast (``manager.register_inspector``)."""
-
-    def __init__(self, stats: TensorStats, layers: Mapping[nn.Module, str], area: Area) -> None:
-        self._stats = stats
-        self._layers = layers
-        self._area = area
-        self._handles: list[Any] = []
-
-    def install(self) -> int:
-        """Registers once with each manager found on the layers. Returns how many there are."""
-        managers: dict[int, Any] = {}
-        for module in self._layers:
-            manager: Any = getattr(module, "fp8_global_state", None)
-            if hasattr(manager, "register_inspector"):
-                managers[id(manager)] = manager
-        for manager in managers.values():
-            self._handles.append(manager.register_inspector(self._inspect))
-        return len(managers)
-
-    def _inspect(
-        self, module: nn.Module, role: str, tensor: Tensor, used: Tensor, scale: Tensor | None, fmt: str
-    ) -> None:
-        if not self._stats.is_sampled or self._area.tripped:
-            return
-        layer = self._layers.get(module)
-        if layer is None:
-            return
-        with self._area:
-            once = role == "weight" or (role == "input" and in_backward())
-            self._stats.measure(layer, role, tensor, used=used, scale=scale, fmt=fmt, once=once)
-
-    def remove(self) -> None:
-        """Unregisters."""
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
-
-
-class PlainLayers:
-    """Forward hooks on Linear and Embedding layers without FP8 state.
-
-    A forward call inside the backward pass is activation recomputation; it counts only if there was no other
-    with gradients enabled. The gradient of the output is caught by a hook on the output tensor, and only on
-    sampled steps: a module's backward hook would wrap the output on every step and forbid to change it in
-    place.
-    """
-
-    def __init__(self, stats: TensorStats, layers: Mapping[nn.Module, str], area: Area) -> None:
-        self._stats = stats
-        self._layers = layers
-        self._area = area
-        self._handles: list[Any] = []
-
-    def install(self) -> int:
-        """Hooks the layers. Returns how many there are."""
-        for module, layer in self._layers.items():
-            if hasattr(module, "fp8_global_state") or getattr(module, "fp8_meta", None):
-                continue
-            if isinstance(module, nn.Linear):
-                self._handles.append(module.register_forward_hook(Hook(self._after_linear, layer)))
-            elif isinstance(module, nn.Embedding):
-                self._handles.append(module.register_forward_hook(Hook(self._after_embedding, layer)))
-        return len(self._handles)
-
-    def _after_linear(self, layer: str, module: nn.Module, args: Any, output: Any) -> None:
-        stats = self._stats
-        if is_compiling() or not stats.is_sampled or self._area.tripped:
-            return
-        with self._area:
-            if not torch.is_grad_enabled():
-                return
-            fmt = _compute_format(output)
-            if args:
-                stats.measure(layer, "input", args[0], fmt=fmt, once=in_backward())
-            stats.measure(layer, "weight", module.weight, fmt=fmt, once=True)
-            if isinstance(output, Tensor) and output.requires_grad:
-                _hookable(output).register_hook(self._gradient_hook(layer, fmt))
-
-    def _gradient_hook(self, layer: str, fmt: str | None) -> Callable[[Tensor], None]:
-        def on_gradient(gradient: Tensor) -> None:
-            if self._stats.is_sampled and not self._area.tripped:
-                with self._area:
-                    self._stats.measure(layer, "grad_output", gradient, fmt=fmt)
-
-        return on_gradient
-
-    def _after_embedding(self, layer: str, module: nn.Module, args: Any, output: Any) -> None:
-        if is_compiling() or not self._stats.is_sampled or self._area.tripped:
-            return
-        with self._area:
-            if torch.is_grad_enabled():
-                self._stats.measure(layer, "output", output, fmt=_compute_format(output), once=in_backward())
-
-    def remove(self) -> None:
-        """Takes the hooks off."""
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
-
-
-def _hookable(output: Tensor) -> Any:
-    """The tensor whose gradient hook survives a change in place.
-
-    For inputs of three dimensions a linear layer returns a view of its product; changing a view in place
-    drops the node that a hook on the view sits on, but not the one of what it views.
-    """
-    base = output._base
-    return base if base is not None and base.requires_grad and base.numel() == output.numel() else output
-
-
-def _compute_format(output: Any) -> str | None:
-    """The format a layer computed in, which under autocast is its output's."""
-    return format_of(output.dtype) if isinstance(output, Tensor) else None

@@ -12,7 +12,7 @@ The bundled trainer's emulation keeps its state in the same shape and names its 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,7 @@ from floatscope.catalog import Catalog
 from floatscope.guard import Area
 from floatscope.probes.naming import CallOrder
 from floatscope.probes.patch import Patch
+from floatscope.probes.probe import Probe, Scene
 from floatscope.probes.readout import Readout
 from floatscope.probes.statistics import block_of
 from floatscope.probes.te_recipe import format_names
@@ -57,6 +58,18 @@ def real_manager() -> Any:
     return None
 
 
+def find_state_taps(scene: Scene) -> Iterable[Probe]:
+    """A tap for each manager of the model's FP8 modules."""
+    managers = managers_of(scene.layers)
+    if real_manager() in managers:
+        scene.catalog.describe(recipe={"saturating_cast": True})  # its kernels cast with satfinite
+    area = scene.guard.area("FP8 state tap", loses="amax and scale of FP8 tensors")
+    return [
+        StateTap(manager, scene.layers, catalog=scene.catalog, order=scene.order, area=area)
+        for manager in managers
+    ]
+
+
 @dataclass
 class _Pass:
     """What the passes of one step have left under one buffer key.
@@ -70,7 +83,7 @@ class _Pass:
     passes: int
 
 
-class StateTap:
+class StateTap(Probe):
     """Taps one manager for one model."""
 
     def __init__(
@@ -139,7 +152,7 @@ class StateTap:
             passes = found.passes + 1 if found is not None else 1
             self._passes[key] = _Pass(amax, reach, scale, passes)
 
-    def collect(self, readout: Readout) -> None:
+    def collect(self, readout: Readout, row: Row) -> None:
         """Hands the step's passes to the readout."""
         passes, self._passes = self._passes, {}
         for key, found in passes.items():
