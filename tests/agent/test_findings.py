@@ -60,7 +60,8 @@ def test_what_comes_from_outside_is_checked() -> None:
     assert len(found.findings) == MOST_FINDINGS
     assert found.findings[0].severity == "critical", "the worst first"
     assert Judgement.from_json(found.to_json()) == found
-    for value in (None, [], "x", {"status": "fine"}):
+    bad_values: list[Any] = [None, [], "x", {"status": "fine"}]
+    for value in bad_values:
         assert Judgement.from_json(value) is None
     odd = BriefFinding.from_json(finding(confidence=float("nan"), onset_step=True, layer=7))
     assert odd is not None
