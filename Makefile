@@ -13,7 +13,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 STAMPS := $(VENV)/.stamps
 
-.PHONY: help demo serve test check format test-bare test-wheel test-te bench bench-diagnosis evaluate-small docs clean
+.PHONY: help demo serve test check format test-bare test-wheel test-te test-integrations bench bench-diagnosis evaluate-small docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -46,6 +46,9 @@ test-wheel: $(STAMPS)/test ## CI job: the built wheel in a clean environment
 test-te: ## CI job: the Transformer Engine probe against the real Python package, on the CPU
 	sh .ci/te.sh "$(PYTHON)" "$(TORCH)" "$(TE)"
 
+test-integrations: ## CI job: the integrations against the real training libraries, on the CPU
+	sh .ci/integrations.sh "$(PYTHON)" "$(TORCH)"
+
 bench: $(STAMPS)/all $(STAMPS)/test ## the benchmarks: figures and ratios, printed
 	for m in trainer.precisions agent.overhead diagnosis.throughput "diagnosis small" logs curves; do \
 	  echo "== $$m"; $(BIN)/python -m benchmarks.$$m || exit 1; done
@@ -62,7 +65,7 @@ docs: $(STAMPS)/all ## regenerate the documentation pages of the rules
 	$(BIN)/python -m floatscope_diagnostics.format_docs docs/diagnose.md
 
 clean: ## remove the environments and caches
-	rm -rf .venv .venv-bare .venv-wheel .venv-te dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-bare .venv-wheel .venv-te .venv-integrations dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(STAMPS)/venv:
 	sh .ci/python.sh "$(PYTHON)" "$(VENV)"

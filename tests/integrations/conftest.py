@@ -1,0 +1,31 @@
+"""Real training libraries on the CPU. A file is collected only where what it needs is installed.
+
+``make test-integrations`` sets INTEGRATIONS_MUST_RUN: there, a library that is missing is a failure.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+
+import pytest
+
+NEEDS: dict[str, tuple[str, ...]] = {  # file: top-level modules, as in find_spec
+    "test_accelerate.py": ("accelerate",),
+    "test_composer.py": ("composer",),
+    "test_huggingface.py": ("transformers", "accelerate"),
+    "test_lightning.py": ("lightning",),
+    "test_trl.py": ("trl", "transformers", "datasets"),
+}
+
+
+def missing(names: tuple[str, ...]) -> list[str]:
+    """Modules that are not installed."""
+    return [name for name in names if importlib.util.find_spec(name) is None]
+
+
+lacking = {file: absent for file, names in NEEDS.items() if (absent := missing(names))}
+if lacking and os.environ.get("INTEGRATIONS_MUST_RUN"):
+    raise pytest.UsageError(f"INTEGRATIONS_MUST_RUN is set, but modules are not installed: {lacking}")
+
+collect_ignore = list(lacking)
