@@ -17,6 +17,15 @@ LAUNCHER = (
 )  # fmt: skip
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Tests marked ``gpu`` say why they did not run."""
+    if item.get_closest_marker("gpu") is not None:
+        import torch
+
+        if not torch.cuda.is_available():
+            pytest.skip("needs a CUDA device, and there is none here")
+
+
 @pytest.fixture(autouse=True)
 def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in LAUNCHER:

@@ -1,28 +1,25 @@
 """Brings small tensors of one step to the host without waiting for the device.
 
 Everything that probes want to read of a step is gathered, joined into one vector per device and copied into
-pinned memory on the stream the training uses. An event tells when the copy is done; nobody waits for it. On
-the CPU the values are there at once.
+pinned memory on a stream of its own (see ``lanes``). An event tells when the copy is done; nobody waits for
+it. On the CPU the values are there at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from floatscope.probes.lanes import Lanes
 from floatscope.rows import Row
 
 Consumer = Callable[[NDArray[np.float64], Row], None]
 """Takes the values of what was added, flattened, and puts what they mean into the row."""
-
-MAGIC = (
-    739.25  # ends each copied vector: shows that the copy arrived when the device cannot be asked any more
-)
 
 
 class Readout:
@@ -63,59 +60,68 @@ class Readout:
             self._parts.setdefault(device, []).extend(parts)
         self._ready.extend(other._ready)
 
-    def seal(self) -> Reading:
-        """Starts the copies."""
-        return Reading([_Copy(device, parts) for device, parts in self._parts.items()], self._ready)
+    def seal(self, lanes: Lanes) -> Reading:
+        """Starts the copies. None while a CUDA graph is recorded: device readings are missing."""
+        if any(device.type == "cuda" for device in self._parts) and lanes.is_capturing():
+            return Reading([], self._ready)
+        return Reading([_Parcel(device, parts, lanes) for device, parts in self._parts.items()], self._ready)
 
 
 class Reading:
     """A sealed readout (see ``probes.Pending``)."""
 
-    def __init__(self, copies: list[_Copy], ready: list[Callable[[Row], None]]) -> None:
-        self._copies = copies
+    def __init__(self, parcels: list[_Parcel], ready: list[Callable[[Row], None]]) -> None:
+        self._parcels = parcels
         self._ready = ready
 
     def is_ready(self) -> bool:
         """Whether all copies are done."""
-        return all(copy.is_done() for copy in self._copies)
+        return all(parcel.copy.is_done() for parcel in self._parcels)
 
     def deliver(self, row: Row) -> None:
         """Leaves the work with the values to the sender's thread."""
         row.late.extend(self._ready)
-        for copy in self._copies:
-            if copy.is_done():
-                row.late.extend(copy.results())
+        for parcel in self._parcels:
+            if parcel.copy.is_done():
+                row.late.extend(parcel.results())
 
 
-class _Copy:
-    """One device's vector on its way to the host."""
+class _Copying(Protocol):
+    def is_done(self) -> bool: ...
 
-    def __init__(self, device: torch.device, parts: list[tuple[torch.Tensor, Consumer]]) -> None:
-        self._event: Any = None
-        self._is_done = False
-        self._consumers = [(consumer, tensor.numel()) for tensor, consumer in parts]
-        joined = torch.cat(_one_dtype([tensor for tensor, _ in parts], device))
-        if device.type == "cuda":
-            end = torch.full((1,), MAGIC, dtype=joined.dtype, device=device)
-            joined = torch.cat([joined, end])
-            self._host = torch.zeros(joined.shape, dtype=joined.dtype, device="cpu", pin_memory=True)
-            self._host.copy_(joined, non_blocking=True)
-            self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            self._event.record(torch.cuda.current_stream(device))
-        else:  # backends without events here: a copy of a few kilobytes that waits
-            self._host = joined.cpu()
-            self._is_done = True
+    def take(self) -> NDArray[np.float64]: ...
+
+
+class _Waited:
+    """The copy of a few kilobytes from a backend without events here, which waits."""
+
+    def __init__(self, joined: torch.Tensor) -> None:
+        self._values: NDArray[np.float64] = joined.cpu().to(torch.float64).numpy()
 
     def is_done(self) -> bool:
-        if not self._is_done:
-            try:
-                self._is_done = bool(self._event.query())
-            except RuntimeError:  # the device has died; what was copied before is still in host memory
-                self._is_done = float(self._host[-1]) == MAGIC
-        return self._is_done
+        return True
+
+    def take(self) -> NDArray[np.float64]:
+        return self._values
+
+
+class _Parcel:
+    """One device's readings, joined, with who gets which part."""
+
+    def __init__(
+        self, device: torch.device, parts: list[tuple[torch.Tensor, Consumer]], lanes: Lanes
+    ) -> None:
+        self._consumers = [(consumer, tensor.numel()) for tensor, consumer in parts]
+        vectors = _one_dtype([tensor for tensor, _ in parts], device)
+        self.copy: _Copying
+        if device.type == "cuda":
+            lane = lanes.of(device)
+            self.copy = lane.send(torch.cat([*vectors, lane.end()]))
+        else:
+            self.copy = _Waited(torch.cat(vectors))
 
     def results(self) -> list[Callable[[Row], None]]:
-        values = self._host.to(torch.float64).numpy()
+        values = self.copy.take()
         found: list[Callable[[Row], None]] = []
         start = 0
         for consumer, count in self._consumers:

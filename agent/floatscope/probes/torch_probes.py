@@ -16,6 +16,7 @@ from floatscope.look import Look
 from floatscope.probes.casts import probe_casts
 from floatscope.probes.gpu import GpuProbe
 from floatscope.probes.inputs import InputCheck, vocabulary_of
+from floatscope.probes.lanes import Lanes
 from floatscope.probes.layer_hooks import find_inspectors, find_plain_layers
 from floatscope.probes.naming import CallOrder, layers_of
 from floatscope.probes.optimizer import find_optimizer
@@ -54,6 +55,7 @@ class TorchProbes:
         self._gpu = gpu
         self._order = CallOrder()
         self._readout = Readout()
+        self._lanes = Lanes()
         self._reading = guard.area("reading the step", loses="statistics of some steps")
         self._stats = TensorStats(catalog=catalog, order=self._order)
         self._is_first = True
@@ -105,7 +107,7 @@ class TorchProbes:
             self._collect_into(readout, row)
         reading = Reading([], [])
         with self._reading:
-            reading = readout.seal()
+            reading = readout.seal(self._lanes)
         return reading
 
     def _collect_into(self, readout: Readout, row: Row) -> None:
