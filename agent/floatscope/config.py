@@ -20,6 +20,8 @@ from floatscope.protocol.judgement import BriefFinding
 from floatscope.protocol.names import MAX_STEPS, check_name, check_run_id
 
 MODES = ("server", "local", "off")
+DIMENSIONS = ("dp", "tp", "pp", "cp", "ep")
+"""Data, tensor, pipeline, context and expert parallel."""
 DEFAULT_SPOOL_DIR = "~/.local/state/floatscope"
 STATS_EVERY_STEPS = 50  # statistics that read whole tensors; INTEGRATIONS of other tools use 50 to 200
 COPY_BUDGET_BYTES = 32 * 2**20  # copies of old weights alive at a time
@@ -85,7 +87,7 @@ class MonitorConfig:
     parameter_hashes: bool = True
     """Hashes of parameters and scales on sampled steps, by which ranks that ought to agree are compared."""
     coordinates: Mapping[str, int] = field(default_factory=dict)
-    """Where the rank stands: dp, tp, pp, cp, ep. Empty: what Megatron or a device mesh say."""
+    """Where the rank stands: dp, tp, pp, cp, ep, each from 0. Empty: what Megatron or a device mesh say."""
     layer_offset: int = 0
     """Under pipeline parallelism, added to the numbers of this rank's layers."""
 
@@ -158,6 +160,8 @@ def from_env(
     given.setdefault("token", _env_token(env.get("FLOATSCOPE_TOKEN"), complaints))
     given.setdefault("spool_dir", env.get("FLOATSCOPE_SPOOL_DIR") or DEFAULT_SPOOL_DIR)
     given.setdefault("mode", "server" if given["url"] else "local")
+    if "coordinates" not in given and env.get("FLOATSCOPE_COORDINATES"):
+        given["coordinates"] = _env_coordinates(env["FLOATSCOPE_COORDINATES"], complaints)
     if "run_id" not in given:
         given["run_id"] = _env_run_id(env.get("FLOATSCOPE_RUN_ID"), complaints)
     given["spool_dir"] = Path(given["spool_dir"]).expanduser()
@@ -212,6 +216,11 @@ def _check(config: MonitorConfig) -> None:
             raise ValueError(
                 f"floatscope.watch(): {name}: expected one of {', '.join(known)} or None, got {value!r}"
             )
+    if not _are_coordinates(config.coordinates):
+        raise ValueError(
+            "floatscope.watch(): coordinates: expected whole numbers from 0 up by any of "
+            f"{', '.join(DIMENSIONS)}, got {config.coordinates!r}"
+        )
     if config.on_finding is not None and not callable(config.on_finding):
         raise ValueError(
             f"floatscope.watch(): on_finding: expected a function of one finding, got {config.on_finding!r}"
@@ -269,6 +278,23 @@ def _env_run_id(value: str | None, complaints: list[str]) -> str | None:
     except ProtocolError as error:
         complaints.append(f"{error}; it is ignored.")
         return None
+
+
+def _are_coordinates(value: object) -> bool:
+    return isinstance(value, Mapping) and all(
+        name in DIMENSIONS and type(at) is int and 0 <= at < 2**31 for name, at in value.items()
+    )
+
+
+def _env_coordinates(value: str, complaints: list[str]) -> dict[str, int]:
+    parts = [part.partition("=") for part in value.replace(" ", "").split(",")]
+    found = {name: int(at) if at.isdecimal() and len(at) < 10 else -1 for name, _, at in parts}
+    if _are_coordinates(found):
+        return found
+    complaints.append(
+        f"FLOATSCOPE_COORDINATES is {value!r}, expected something like dp=0,tp=1; it is ignored."
+    )
+    return {}
 
 
 def _launch(env: Mapping[str, str]) -> Launch:
