@@ -76,6 +76,9 @@ class Monitor:
         self._pid = os.getpid()
         self._is_open = sender is not None
         self._next_step = 0
+        self._is_stepped = False  # whether the loop has called step()
+        self._logged_step: int | None = None  # what log() has called the step under way, until then
+        self._undo: list[Callable[[], None]] = []
         self._row: Row | None = None
         self._pending: deque[tuple[Row, Pending]] = deque()
         self._step_ended_at: float | None = None
@@ -107,14 +110,23 @@ class Monitor:
         if not self._is_mine() or self._stepping.tripped:
             return
         with self._stepping:
+            self._is_stepped = True
             self._end_step(self._step_number(step), scalars)
 
     def log(self, values: Mapping[str, Any], step: int | None = None) -> None:
-        """Adds scalars to the step under way, the one that the next call of ``step`` ends."""
+        """Adds scalars to the step under way, the one that the next call of ``step`` ends.
+
+        values: numbers or one-element tensors; dicts inside become ``outer/inner``. step: number of the step.
+        A loop that never calls ``step`` ends one by naming a higher number here.
+        """
         if not self._is_mine() or self._stepping.tripped:
             return
         with self._stepping:
             number = self._step_number(step)
+            if step is not None and not self._is_stepped:
+                if self._logged_step is not None and number > self._logged_step:
+                    self._end_step(self._logged_step, {})
+                self._logged_step = number
             if number < self._next_step:
                 self._guard.say_once(
                     "late log", "log() came after the step it names had ended; its values go to the next one."
@@ -143,6 +155,10 @@ class Monitor:
         judged yet, which counts as false in an ``if``.
         """
         return self._board.is_clean(self._next_step - 1 if step is None else step)
+
+    def at_end(self, undo: Callable[[], None]) -> None:
+        """Has ``undo`` called once when the run ends: puts back what was wrapped to call this monitor."""
+        self._undo.append(undo)
 
     def finish(self, status: str = "finished", reason: str | None = None) -> None:
         """Ends the run: sends what is left, waiting a bounded time, and puts everything back as it was.
@@ -225,6 +241,10 @@ class Monitor:
         self._crash.remove()
         with self._finishing:
             self._send_rest(is_crash=status == "crashed")
+        for undo in reversed(self._undo):
+            with self._finishing:
+                undo()
+        self._undo.clear()
         with self._finishing:
             self._probes.remove()
         with self._finishing:

@@ -15,6 +15,7 @@ from floatscope.protocol.json_rows import RESERVED
 from floatscope.protocol.names import MAX_SCALARS, check_name
 
 MOST_NAMES = MAX_SCALARS // 2  # leaves room for the agent's own and for other ranks' names
+MOST_DEPTH = 8  # of dicts in dicts
 
 ReadLater = Callable[[str, Any], None]
 """Takes the name and the one-element tensor of a scalar that lives on a device."""
@@ -23,7 +24,7 @@ ReadLater = Callable[[str, Any], None]
 class ScalarIntake:
     """Turns name -> value into name -> float. A refused name or value is reported once and left out.
 
-    None is missing; NaN and Inf stay what they are; booleans are 1 and 0.
+    None is missing; NaN and Inf stay what they are; booleans are 1 and 0; dicts inside are ``outer/inner``.
     """
 
     def __init__(self, guard: Guard) -> None:
@@ -31,9 +32,22 @@ class ScalarIntake:
         self._accepted: set[str] = set()
         self._refused: set[object] = set()
 
-    def take(self, values: Mapping[Any, Any], into: dict[str, float], read_later: ReadLater) -> None:
+    def take(
+        self,
+        values: Mapping[Any, Any],
+        into: dict[str, float],
+        read_later: ReadLater,
+        *,
+        outer: str = "",
+        depth: int = MOST_DEPTH,
+    ) -> None:
         """Adds the values to ``into``; a tensor on a device goes to ``read_later``, nothing waits for it."""
         for name, value in values.items():
+            if outer and isinstance(name, str):
+                name = outer + name
+            if isinstance(value, Mapping) and isinstance(name, str) and depth > 0:
+                self.take(value, into, read_later, outer=f"{name}/", depth=depth - 1)
+                continue
             if value is None or (name not in self._accepted and not self._accepts(name)):
                 continue
             number = _number(value)

@@ -68,7 +68,7 @@ def test_values_of_every_kind(server: HttpServer, caplog: pytest.LogCaptureFixtu
         "bool_tensor": torch.tensor(True), "one": torch.tensor([[6.0]]), "many": torch.ones(3),
         "complex": torch.tensor(1j), "meta": torch.empty((), device="meta"), "none": None, "text": "1.0",
         "decimal": Decimal("1.5"), "fraction": Fraction(1, 4), "nan": math.nan, "inf": -math.inf, "list": [1],
-        "dict": {"a": 1}, "odd": Odd(), "empty": torch.empty(0),
+        "dict": {"a": 1, "b": {"c": 2.5, 3: 1.0, "d": "text"}}, "odd": Odd(), "empty": torch.empty(0),
     }  # fmt: skip
     with watch(server) as monitor:
         monitor.step(**values)
@@ -77,13 +77,13 @@ def test_values_of_every_kind(server: HttpServer, caplog: pytest.LogCaptureFixtu
     numbers = {key: value for key, value in first.items() if key not in ("step", "time")}
     assert repr(dict(sorted(numbers.items()))) == repr(
         {
-            "bf16": 1.0, "bool_tensor": 1.0, "fraction": 0.25, "inf": -math.inf, "int_tensor": 2.0**40,
+            "bf16": 1.0, "bool_tensor": 1.0, "dict/a": 1.0, "dict/b/c": 2.5, "fraction": 0.25, "inf": -math.inf, "int_tensor": 2.0**40,
             "integer": 7.0, "nan": math.nan, "np": 0.25, "np0d": 3.0, "np1": 4.0, "one": 6.0, "python": 1.5,
             "tensor": 5.0, "with_grad": 2.0, "yes": 1.0,
         }
     )  # fmt: skip
     assert set(second) - {"step_time_s"} == set(first)
-    for name in ("np_many", "many", "complex", "meta", "text", "list", "dict", "odd", "huge", "decimal"):
+    for name in ("np_many", "many", "complex", "meta", "text", "list", "dict/b/d", "odd", "huge", "decimal"):
         assert sum(f": {name} is a" in r.getMessage() for r in caplog.records) == 1, name
     assert grad.requires_grad, "the loop's tensor is left as it is"
 
