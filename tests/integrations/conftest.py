@@ -15,6 +15,7 @@ NEEDS: dict[str, tuple[str, ...]] = {  # file: top-level modules, as in find_spe
     "test_composer.py": ("composer",),
     "test_huggingface.py": ("transformers", "accelerate"),
     "test_lightning.py": ("lightning",),
+    "test_torchao.py": ("torchao",),
     "test_trl.py": ("trl", "transformers", "datasets"),
 }
 
