@@ -13,14 +13,17 @@ from floatscope.catalog import Catalog
 from floatscope.client import HttpTransport
 from floatscope.config import MonitorConfig, from_env
 from floatscope.delivery import Delivery
-from floatscope.findings import FindingBoard
+from floatscope.findings import FindingBoard, Herald
 from floatscope.guard import Guard
 from floatscope.identity import choose_run_id, thread_name, unique_in_process
 from floatscope.jsonable import jsonable
 from floatscope.leftover import keep_undelivered
+from floatscope.local import LocalDiagnosis, verdict_path_of
 from floatscope.monitor import Monitor
 from floatscope.probes import attach
+from floatscope.protocol.judgement import Judgement
 from floatscope.protocol.runinfo import RunInfo
+from floatscope.recorder import FlightRecorder, recorder_path
 from floatscope.runlog import RunLog
 from floatscope.schedule import Schedule
 from floatscope.sender import Outlet, Sender
@@ -83,13 +86,35 @@ def _assemble(model: Any, optimizer: Any, config: MonitorConfig, *, run_id: str,
         schedule.ask(settings)
 
     log_path = log_path_of(config, run_id)
+    board, herald = FindingBoard(), Herald(guard)
+
+    def hear(judgement: Judgement) -> None:
+        herald.tell(board.post(judgement))
+
     log: RunLog | None = None
+    diagnosis: LocalDiagnosis | None = None
     delivery: Delivery | None = None
     sender: Sender | None = None
+    recorder: FlightRecorder | None = None
     if config.mode != "off":
         outlets: list[Outlet] = []
+        if config.recorder_steps:
+            path = recorder_path(config, run_id)
+            recorder = FlightRecorder(path, run_id=run_id, config=config, info=catalog.info, guard=guard)
+            outlets.append(recorder)
         if log_path is not None:
             log = RunLog(log_path, run_id=run_id, rank=config.rank, info=catalog.info, guard=guard)
+            if config.mode == "local" and config.diagnose:
+                diagnosis = LocalDiagnosis(
+                    verdict_path_of(log_path),
+                    log=log_path,
+                    run_id=run_id,
+                    rank=config.rank,
+                    info=catalog.info,
+                    guard=guard,
+                    hear=hear,
+                )
+                outlets.append(diagnosis)  # before the log: it looks at what the file holds from earlier
             outlets.append(log)
         if config.mode == "server":
             delivery = _delivery(config, run_id, catalog, guard, on_settings)
@@ -111,6 +136,11 @@ def _assemble(model: Any, optimizer: Any, config: MonitorConfig, *, run_id: str,
         keep_undelivered(path, rest, info=info, run_id=run_id, rank=config.rank, status=status, reason=reason)
         return path
 
+    def farewell() -> str | None:
+        if log is None or config.mode != "local" or config.rank != 0:
+            return None
+        return (None if diagnosis is None else diagnosis.farewell()) or log.farewell()
+
     probes = attach(model, optimizer, config, guard=guard, catalog=catalog)
     return Monitor(
         config,
@@ -121,11 +151,10 @@ def _assemble(model: Any, optimizer: Any, config: MonitorConfig, *, run_id: str,
         sender=sender,
         schedule=schedule,
         settings=asked,
-        board=FindingBoard(),
-        farewell=log.farewell
-        if log is not None and config.mode == "local" and config.rank == 0
-        else lambda: None,
+        board=board,
+        farewell=farewell,
         keep_rest=keep_rest,
+        recorder=recorder,
     )
 
 

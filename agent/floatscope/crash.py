@@ -25,8 +25,9 @@ class CrashWatch:
     A thread's uncaught exception counts only if that thread is the one that trains.
     """
 
-    def __init__(self, on_end: Ending) -> None:
+    def __init__(self, on_end: Ending, *, on_error: Callable[[BaseException], None] | None = None) -> None:
         self._on_end = on_end
+        self._on_error = on_error  # before on_end, with the exception itself
         self._pid = os.getpid()
         self._thread = threading.get_ident()
         self._is_on = True
@@ -72,6 +73,8 @@ class CrashWatch:
     def _end(self, error: BaseException) -> None:
         if self._is_on and os.getpid() == self._pid:
             self._is_on = False
+            if self._on_error is not None:
+                self._on_error(error)
             self._on_end(status_of(error), reason_of(error))
 
     def _at_exit(self) -> None:

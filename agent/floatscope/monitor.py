@@ -7,6 +7,7 @@ sender's thread once the device has answered, which may be a few steps later.
 from __future__ import annotations
 
 import math
+import numbers
 import os
 import sys
 import time
@@ -26,6 +27,7 @@ from floatscope.probes import Pending, ProbeSet
 from floatscope.protocol.judgement import BriefFinding
 from floatscope.protocol.names import MAX_STEP
 from floatscope.reactions import Reactions
+from floatscope.recorder import FlightRecorder
 from floatscope.rows import Row
 from floatscope.scalars import ScalarIntake
 from floatscope.schedule import Schedule
@@ -38,7 +40,8 @@ LAST_READ_S = 2.0  # longest wait at the end of a run for readings of a device t
 class Monitor:
     """Records a run. Make one with ``floatscope.watch``.
 
-    run_id: identity of the run on the server.  settings: what the server last asked for.
+    run_id: identity of the run on the server.  settings: what the server last asked for.  data_id: what the
+    loop calls the last batch.
     As a context manager it finishes the run, as crashed if the block raised.
     """
 
@@ -56,6 +59,7 @@ class Monitor:
         board: FindingBoard,
         farewell: Callable[[], str | None],
         keep_rest: Callable[[str, str | None], Path | None],
+        recorder: FlightRecorder | None = None,
     ) -> None:
         self.run_id = run_id
         self.rank = config.rank
@@ -70,6 +74,8 @@ class Monitor:
         self._reactions = Reactions(config, board, guard=guard)
         self._farewell = farewell
         self._keep_rest = keep_rest
+        self._recorder = recorder
+        self.data_id: int | str | None = None
         self._intake = ScalarIntake(guard)
         self._stepping = guard.area("recording a step", loses="the record of some steps")
         self._finishing = guard.area("finishing", loses="the last steps and how the run ended")
@@ -82,24 +88,26 @@ class Monitor:
         self._row: Row | None = None
         self._pending: deque[tuple[Row, Pending]] = deque()
         self._step_ended_at: float | None = None
-        self._crash = CrashWatch(self._end)
+        self._crash = CrashWatch(self._end, on_error=self._failed)
         if self._is_open:
             self._crash.install()
             with self._stepping:
                 self._probes.begin(schedule.look(0))
 
-    def batch(self, batch: Any, *, step: int | None = None) -> None:
+    def batch(self, batch: Any, *, step: int | None = None, data_id: int | str | None = None) -> None:
         """Looks at a batch before the forward pass: token ids, labels, non-finite inputs.
 
         batch: a tensor, or tensors in dicts, lists and tuples. What is found belongs to the step that follows
         and is sent even if the forward pass crashes. step: number of that step, if it is not the next one.
+        data_id: what finds the batch again, a number (also a scalar of the step) or text of up to 1 kB.
         """
-        if not self._is_mine() or self._stepping.tripped:
+        if not self._is_mine() or self._stepping.tripped or self._is_called_back("batch"):
             return
         with self._stepping:
             row = self._open_row(self._step_number(step))
             if self._step_ended_at is not None and "data_time_s" not in row.scalars:
                 row.scalars["data_time_s"] = time.perf_counter() - self._step_ended_at
+            self._note_batch(row, data_id)
             self._probes.batch(batch)
 
     def step(self, step: int | None = None, **scalars: Any) -> None:
@@ -107,7 +115,7 @@ class Monitor:
 
         step: its number; by default one more than the last, from 0. A resumed run passes it.
         """
-        if not self._is_mine() or self._stepping.tripped:
+        if not self._is_mine() or self._stepping.tripped or self._is_called_back("step"):
             return
         with self._stepping:
             self._is_stepped = True
@@ -142,8 +150,9 @@ class Monitor:
 
     @property
     def should_stop(self) -> bool:
-        """Whether a finding asks to stop (settings ``stop_on`` and ``stop_confidence``); stays true.
+        """Whether a finding asks to stop (settings ``stop_on`` and ``stop_confidence``).
 
+        Stays true until the loop goes back: until ``step`` is called with a step at or before the last.
         Ranks hear of findings at different times: decide on one rank and tell the others.
         """
         return self._reactions.should_stop
@@ -151,10 +160,12 @@ class Monitor:
     def is_clean(self, step: int | None = None) -> bool | None:
         """Whether a checkpoint after ``step`` (by default the last one) is safe to go back to.
 
-        True: judged, and no warning or critical finding began at or before it. False: one did. None: not
-        judged yet, which counts as false in an ``if``.
+        True: no warning or critical finding began at or before it, and the run is judged up to
+        ``clean_after`` (or ``stats_every``, if that is more) steps beyond it, since a fault is proven a while
+        after it began. False: one did. None: not judged that far yet, which counts as false in an ``if``.
         """
-        return self._board.is_clean(self._next_step - 1 if step is None else step)
+        settled = max(self._config.clean_after, self._config.stats_every)
+        return self._board.is_clean(self._next_step - 1 if step is None else step, settled=settled)
 
     def at_end(self, undo: Callable[[], None]) -> None:
         """Has ``undo`` called once when the run ends: puts back what was wrapped to call this monitor."""
@@ -182,7 +193,19 @@ class Monitor:
         if error is None:
             self._end("finished", None)
         else:
+            self._failed(error)
             self._end(status_of(error), reason_of(error))
+
+    def _failed(self, error: BaseException) -> None:
+        with self._finishing:
+            if self._recorder is not None and self._is_mine():
+                self._recorder.failed(error)
+
+    def _is_called_back(self, name: str) -> bool:
+        """Whether on_finding calls this: it runs inside a step, and no other can begin or end there."""
+        if self._reactions.is_calling:
+            self._guard.say_once(f"on_finding {name}", f"on_finding called {name}(), which is passed over.")
+        return self._reactions.is_calling
 
     def _is_mine(self) -> bool:
         """False once finished, and in a forked child: it has no thread and must not speak for its parent."""
@@ -208,6 +231,19 @@ class Monitor:
         self._row.step = step
         return self._row
 
+    def _note_batch(self, row: Row, data_id: object) -> None:
+        """Says which batch the step has begun with."""
+        if isinstance(data_id, numbers.Integral):
+            data_id = int(data_id)
+            if abs(data_id) <= MAX_STEP:  # a larger one, a hash perhaps, is no number for a curve
+                row.scalars["data_id"] = float(data_id)
+        elif data_id is not None and not isinstance(data_id, str):
+            self._guard.say_once("data_id", "data_id has to be a whole number or text; it is not recorded.")
+            data_id = None
+        self.data_id = data_id
+        if self._recorder is not None:
+            self._recorder.began(row.step, data_id)
+
     def _end_step(self, step: int, scalars: Mapping[str, Any]) -> None:
         now = time.perf_counter()
         row = self._open_row(step)
@@ -217,11 +253,17 @@ class Monitor:
         if self._step_ended_at is not None:
             row.scalars["step_time_s"] = now - self._step_ended_at
         self._intake.take(scalars, row.scalars, self._probes.read_later)
+        if self._recorder is not None:
+            self._recorder.ended(step, row.scalars)
         if not math.isfinite(row.scalars.get("loss", 0.0)):
             self._schedule.look_closer(step)
+        if step < self._next_step and self._step_ended_at is not None:
+            self._reactions.go_back(step, peak=self._next_step - 1)
         self._hand_over(row)
         self._next_step = step + 1
         self._reactions.react()
+        if not self._is_open:  # on_finding may end the run
+            return
         self._probes.begin(self._schedule.look(step + 1))
         self._step_ended_at = time.perf_counter()
 
@@ -238,6 +280,7 @@ class Monitor:
         if not self._is_mine():
             return
         self._is_open = False
+        self._reactions.end()
         self._crash.remove()
         with self._finishing:
             self._send_rest(is_crash=status == "crashed")
@@ -249,6 +292,9 @@ class Monitor:
             self._probes.remove()
         with self._finishing:
             self._close_sender(status, reason)
+        with self._finishing:
+            if self._recorder is not None:
+                self._recorder.remove()
 
     def _send_rest(self, *, is_crash: bool) -> None:
         """The row of a step that never ended carries what its batch and its forward pass showed."""

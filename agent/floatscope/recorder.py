@@ -1,0 +1,217 @@
+"""The flight recorder: the last steps in a file that outlives the process however it dies.
+
+The training thread says which step is under way, a few stores into mapped memory. The sender's thread adds
+the steps' values as they arrive from the device, some steps late.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from floatscope.config import MonitorConfig
+from floatscope.guard import Guard
+from floatscope.protocol.ring import ENDING, RUN
+from floatscope.protocol.runinfo import RunInfo
+from floatscope.protocol.strict_json import dumps
+from floatscope.recorder_faults import FaultFile
+from floatscope.recorder_file import RecorderFile, rotate
+from floatscope.recorder_notes import (
+    BETWEEN,
+    IN_STEP,
+    STARTING,
+    Ending,
+    data_id_text,
+    description,
+    ending_of,
+    fitting,
+    pack_now,
+)
+from floatscope.recorder_rows import pack
+from floatscope.rows import Row
+
+DESCRIBE_EVERY_S = 1.0  # at most; a run's description grows while its first step runs
+_OFF = "Training goes on; you lose the flight recorder."
+
+
+def recorder_path(config: MonitorConfig, run_id: str) -> Path:
+    """Where the recorder of this rank stands."""
+    return config.spool_dir / run_id / f"rank{config.rank}.recorder"
+
+
+def fault_path(path: Path) -> Path:
+    """The fault handler's file beside a recorder, also beside one of an earlier life (``.recorder.1``)."""
+    stem, _, age = path.name.partition(".recorder")
+    return path.with_name(f"{stem}.fault.txt{age}")
+
+
+class FlightRecorder:
+    """Writes ``path``. An outlet of the sender; ``began``, ``ended`` and ``failed`` are for the training
+    thread: they take no lock, and before the file is there they keep the newest state for it.
+
+    A disk that is full or read-only costs the recorder, never the training.
+    """
+
+    def __init__(
+        self, path: Path, *, run_id: str, config: MonitorConfig, info: Callable[[], RunInfo], guard: Guard
+    ) -> None:
+        self.path = path
+        self.is_done = False
+        self._run_id = run_id
+        self._config = config
+        self._info = info
+        self._guard = guard
+        self._file: RecorderFile | None = None
+        self._faults = FaultFile(fault_path(path))
+        self._rows: list[Row] = []
+        self._number = 0
+        self._is_off = False
+        self._told: RunInfo | None = None
+        self._told_at = 0.0
+        self._step = self._ended = -1
+        self._data_id = b""
+        self._unsaved: bytes | None = None  # the newest state, while there is no file
+        self._ending = Ending()
+        self._is_ending_written = True
+        self._is_last = False
+
+    def began(self, step: int, data_id: int | str | None) -> None:
+        """A step has begun, with this batch."""
+        if data_id is not None:
+            self._data_id = data_id_text(data_id)
+        self._step = step
+        self._now(IN_STEP, {})
+
+    def ended(self, step: int, scalars: Mapping[str, float]) -> None:
+        """A step has ended; scalars: what is known of it on the host."""
+        self._step = self._ended = step
+        self._now(BETWEEN, scalars)
+
+    def failed(self, error: BaseException) -> None:
+        """An exception ends the run. Also before anything else of its end is known."""
+        self._note(ending_of(error, time=time.time()))
+
+    def signalled(self, name: str) -> None:
+        """A signal such as ``SIGTERM`` ends the run."""
+        self._note(replace(self._ending, signal=name, time=time.time()))
+
+    def accept(self, rows: Sequence[Row]) -> None:
+        """Takes rows over; ``work`` writes them."""
+        if not self._is_off:
+            self._rows.extend(rows)
+
+    def finish(self, status: str, reason: str | None) -> None:
+        """Says how the run ended; ``work`` writes it and closes the file."""
+        self._ending = replace(self._ending, status=status, reason=reason, time=time.time())
+        self._is_ending_written = False
+        self._is_last = True
+
+    def work(self) -> float | None:
+        """Writes what is there. Returns None: it never has to be called again without new rows."""
+        if not self._is_off:
+            try:
+                self._work()
+            except OSError as error:
+                self._is_off = True
+                self._rows.clear()
+                why = error.strerror or error
+                self._guard.say_once("recorder", f"cannot write {self.path} ({why}). {_OFF}")
+        if self._is_last:
+            self._close()
+            self.is_done = True
+        return None
+
+    def abort(self) -> None:
+        """Nothing to end: a disk is never waited for longer than it takes."""
+
+    def remove(self) -> None:
+        """Puts the fault handler back. The file is closed only by the thread that writes it."""
+        with contextlib.suppress(OSError):
+            self._faults.remove()
+
+    def _close(self) -> None:
+        self._is_off = True
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+        self.remove()
+
+    def _now(self, phase: int, scalars: Mapping[str, float]) -> None:
+        file = self._file
+        room = 4096 - 64 if file is None else file.now_room
+        payload = pack_now(self._step, self._ended, time.time(), phase, self._data_id, scalars, room=room)
+        if file is not None:
+            file.now(payload)
+        else:
+            self._unsaved = payload
+
+    def _note(self, ending: Ending) -> None:
+        """Writes an ending at once: the process may not live to the next piece of work."""
+        self._ending = ending
+        self._is_ending_written = False
+        if self._file is not None:
+            self._write_ending(self._file)
+
+    def _work(self) -> None:
+        file = self._file
+        if file is None:
+            file = self._open()
+        self._describe(file)
+        rows, self._rows = self._rows, []
+        for row in rows:
+            packed = pack(row, file.number_of)
+            is_whole = file.append(self._number, packed)
+            self._number += 1
+            if not is_whole or packed.left_out:
+                self._guard.say_once(
+                    "recorder room",
+                    f"the flight recorder has no room for all statistics of a step "
+                    f"(recorder_bytes={self._config.recorder_bytes:,}); it keeps what fits.",
+                )
+        if not self._is_ending_written:
+            self._write_ending(file)
+
+    def _open(self) -> RecorderFile:
+        config = self._config
+        try:
+            rotate(self.path, self._faults.path)
+        except OSError as error:
+            self._guard.say_once(
+                "recorder before", f"cannot keep the earlier {self.path} ({error.strerror or error})."
+            )
+        file = RecorderFile(
+            self.path,
+            size=config.recorder_bytes,
+            steps=config.recorder_steps,
+            rank=config.rank,
+            created=time.time(),
+        )
+        self._describe(file)
+        payload = self._unsaved or pack_now(-1, -1, time.time(), STARTING, b"", {}, room=file.now_room)
+        file.now(payload)
+        self._file = file
+        self._faults.install()
+        return file
+
+    def _describe(self, file: RecorderFile) -> None:
+        """Writes the description, again when the run is known better."""
+        info = self._info()
+        now = time.monotonic()
+        if info is self._told or (now - self._told_at < DESCRIBE_EVERY_S and not self._is_last):
+            return
+        self._told, self._told_at = info, now
+        config = self._config
+        full = description(info, run_id=self._run_id, rank=config.rank, coordinates=dict(config.coordinates))
+        for form in fitting(full):
+            if file.slot(RUN, form):
+                return
+
+    def _write_ending(self, file: RecorderFile) -> None:
+        ending = self._ending
+        while not file.slot(ENDING, dumps(ending.to_json()).encode()) and ending.traceback:
+            shorter = ending.traceback[len(ending.traceback) // 2 + 1 :]  # its end says most
+            ending = replace(ending, traceback=shorter)
+        self._is_ending_written = True

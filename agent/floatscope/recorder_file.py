@@ -1,0 +1,225 @@
+"""Writes the flight recorder's file (see ``protocol.ring``).
+
+The slot of the step under way is mapped into memory, so that the training thread writes it without a system
+call; its pages are allocated first, since a full disk would answer a store to a hole with SIGBUS. Everything
+else is written with ``pwrite`` by the sender's thread: the same page cache, which outlives the process, but
+a full disk is an error that can be taken, and no page of it counts as memory of the process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import mmap
+import os
+import zlib
+from collections import deque
+from pathlib import Path
+
+from floatscope.protocol.ring import (
+    DETAILS,
+    ENDING,
+    FRAME_BYTES,
+    NAMES,
+    NOW,
+    PACKED,
+    PAGE,
+    RUN,
+    SCALARS,
+    Region,
+    halves,
+    layout_of,
+    newest,
+    pack_header,
+    seal,
+    unpack_header,
+    unpacked,
+)
+from floatscope.protocol.strict_json import loads
+from floatscope.recorder_rows import Packed, pack_names
+
+KEPT_BEFORE = 3  # recorders of earlier lives of the run, such as a crash that a requeued job must not destroy
+_PACK_BYTES = 512  # of names; less is not worth compressing
+_MAX_ENDING_BYTES = 2**22
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class RecorderFile:
+    """One file, open for writing. Making it creates the file; raises OSError if that cannot be."""
+
+    def __init__(self, path: Path, *, size: int, steps: int, rank: int, created: float) -> None:
+        self.path = path
+        self.layout = layout_of(size, steps)
+        self.names_left_out = 0
+        self._numbers: dict[tuple[str, ...], int] = {}
+        self._names_at = self.layout.names.at
+        self._slots = {ENDING: 0, RUN: 0}
+        self._now = 0
+        self._now_halves = halves(self.layout.now)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f"{path.name}.{os.getpid()}.new")
+        self._fd = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            front = self.layout.now.end
+            _allocate(self._fd, front)
+            _write(self._fd, pack_header(self.layout, rank=rank, created=created).ljust(front, b"\0"), 0)
+            self._map = mmap.mmap(self._fd, front)
+            os.replace(partial, path)  # a file under this name is always a whole recorder
+        except BaseException:
+            os.close(self._fd)
+            with contextlib.suppress(OSError):
+                partial.unlink()
+            raise
+        self._scalars = _Ring(self._fd, self.layout.scalars, SCALARS, most=steps)
+        self._details = _Ring(self._fd, self.layout.details, DETAILS, most=steps)
+
+    def now(self, payload: bytes) -> None:
+        """Writes the step under way. Only for the training thread; takes no lock and makes no system call."""
+        self._now += 1
+        half = self._now_halves[self._now & 1]
+        data = seal(NOW, self._now, payload[: half.size - FRAME_BYTES])
+        self._map[half.at : half.at + len(data)] = data
+
+    @property
+    def now_room(self) -> int:
+        """Bytes a payload of ``now`` may have."""
+        return self._now_halves[0].size - FRAME_BYTES
+
+    def slot_room(self, kind: bytes) -> int:
+        """Bytes that a payload of ENDING or RUN may have, compressed."""
+        return halves(self._slot(kind))[0].size - FRAME_BYTES
+
+    def slot(self, kind: bytes, payload: bytes) -> bool:
+        """Writes the ending or the description. False, and nothing is written, if it does not fit."""
+        packed = zlib.compress(payload, 6)
+        if len(packed) > self.slot_room(kind):
+            return False
+        self._slots[kind] += 1
+        half = halves(self._slot(kind))[self._slots[kind] & 1]
+        _write(self._fd, seal(kind, self._slots[kind], packed, flags=PACKED), half.at)
+        return True
+
+    def number_of(self, names: tuple[str, ...]) -> int | None:
+        """The number of a list of names, which is written on its first use; None if there is no room."""
+        number = self._numbers.get(names)
+        if number is not None:
+            return number
+        payload, flags = pack_names(names), 0
+        if len(payload) > _PACK_BYTES:
+            payload, flags = zlib.compress(payload, 6), PACKED
+        frame = seal(NAMES, len(self._numbers), payload, flags=flags)
+        if self._names_at + len(frame) > self.layout.names.end:
+            return None
+        _write(self._fd, frame, self._names_at)
+        self._names_at += len(frame)
+        self._numbers[names] = len(self._numbers)
+        return self._numbers[names]
+
+    def append(self, number: int, packed: Packed) -> bool:
+        """Writes the records of a step; the oldest make room. False if the statistics do not fit at all."""
+        self._scalars.append(number, packed.scalars)
+        return packed.details is None or self._details.append(number, packed.details)
+
+    def close(self) -> None:
+        """Unmaps and closes the file, which stays."""
+        self._map.close()
+        os.close(self._fd)
+
+    def _slot(self, kind: bytes) -> Region:
+        return self.layout.ending if kind == ENDING else self.layout.run
+
+
+class _Ring:
+    """Records one behind the other; at the end of the region it begins again over the oldest."""
+
+    def __init__(self, fd: int, region: Region, kind: bytes, *, most: int) -> None:
+        self._fd = fd
+        self._kind = kind
+        self._start, self._end = region.at, region.end
+        self._at = self._reached = region.at
+        self._most = most
+        self._live: deque[tuple[int, int]] = deque()  # offset and end of each record, the oldest first
+
+    def append(self, number: int, payload: bytes) -> bool:
+        """Writes a record. False if it is larger than the ring. Raises OSError."""
+        frame = seal(self._kind, number, payload)
+        if len(frame) > self._end - self._start:
+            return False
+        try:
+            self._put(frame)
+        except OSError as error:
+            if error.errno not in _NO_ROOM or self._reached == self._start:
+                raise
+            self._end = self._reached  # the disk is full: go round in what there is
+            if len(frame) > self._end - self._start:
+                return False
+            self._put(frame)
+        return True
+
+    def _put(self, frame: bytes) -> None:
+        if self._at + len(frame) > self._end:
+            while self._live and self._live[0][0] >= self._at:
+                self._forget()
+            self._at = self._start
+        end = self._at + len(frame)
+        while self._live and self._at <= self._live[0][0] < end:
+            self._forget()
+        while len(self._live) >= self._most:
+            self._forget()
+        _write(self._fd, frame, self._at)
+        self._live.append((self._at, end))
+        self._reached = max(self._reached, end)
+        self._at = end
+
+    def _forget(self) -> None:
+        """Takes the mark of the oldest record away, so that no reader finds it behind newer ones."""
+        offset, _ = self._live.popleft()
+        _write(self._fd, b"\0\0\0\0", offset)
+
+
+def _allocate(fd: int, size: int) -> None:
+    """Has the disk set blocks aside; a file system that cannot gets real zeros from the caller."""
+    if hasattr(os, "posix_fallocate"):
+        try:
+            os.posix_fallocate(fd, 0, size)
+        except OSError as error:
+            if error.errno in _NO_ROOM:
+                raise
+
+
+def _write(fd: int, data: bytes, at: int) -> None:
+    view = memoryview(data)
+    while view:
+        done = os.pwrite(fd, view, at)
+        view, at = view[done:], at + done
+
+
+def rotate(path: Path, beside: Path) -> None:
+    """Keeps what an earlier life of the run left at ``path`` and ``beside``, unless that life ended well.
+
+    They become ``.1``, what was ``.1`` becomes ``.2``; the oldest of three goes. Raises OSError.
+    """
+    if not path.exists() or ended_well(path):
+        return
+    for number in range(KEPT_BEFORE, 0, -1):
+        for file in (path, beside):
+            older = file if number == 1 else file.with_name(f"{file.name}.{number - 1}")
+            target = file.with_name(f"{file.name}.{number}")
+            if older.exists():
+                os.replace(older, target)
+            else:
+                target.unlink(missing_ok=True)
+
+
+def ended_well(path: Path) -> bool:
+    """Whether this is a recorder whose ending says that the run finished."""
+    try:
+        with open(path, "rb") as file:
+            header = unpack_header(file.read(PAGE))
+            file.seek(header.layout.ending.at)
+            data = file.read(min(header.layout.ending.size, _MAX_ENDING_BYTES))
+        frame = newest(data, Region(0, header.layout.ending.size), ENDING)
+        ending = None if frame is None else loads(unpacked(frame, most=_MAX_ENDING_BYTES))
+    except (OSError, ValueError):
+        return False
+    return isinstance(ending, dict) and ending.get("status") == "finished"
