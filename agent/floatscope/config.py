@@ -99,6 +99,8 @@ class MonitorConfig:
     """Severity from which ``should_stop`` is true: "critical", "warning", or None for never."""
     stop_confidence: float = 0.8
     """Confidence from which a finding counts for ``should_stop``."""
+    clean_after: int = 50
+    """Steps judged beyond a step before ``is_clean`` says yes: a fault is proven a while after it began."""
     capture: bool = True
     """Keep the last batch and the random states, to be saved on a finding or by ``capture()``."""
     most_captures: int = 4
@@ -200,6 +202,7 @@ def _check(config: MonitorConfig) -> None:
         ("memory_bytes", 2**20, 2**40),
         ("copy_budget_bytes", 0, 2**40),
         ("layer_offset", 0, 2**20),
+        ("clean_after", 0, 1_000_000),
         ("most_captures", 0, 10_000),
         ("recorder_steps", 0, 1_000_000),
         ("recorder_bytes", 2**16, 2**36),

@@ -12,11 +12,13 @@ class Reactions:
     """Takes new findings from the board in the training thread, once a step.
 
     should_stop: turns true with the first finding that is as severe and as sure as the settings ask, and
-    stays so.
+    stays so until the loop goes back.  is_calling: true while the user's function runs.
     """
 
     def __init__(self, config: MonitorConfig, board: FindingBoard, *, guard: Guard) -> None:
         self.should_stop = False
+        self.is_calling = False
+        self._is_over = False
         self._board = board
         self._on_finding = config.on_finding
         self._from_severity = None if config.stop_on is None else SEVERITIES.index(config.stop_on)
@@ -24,13 +26,31 @@ class Reactions:
         self._calling = guard.area("on_finding", loses="what your function does about findings")
 
     def react(self) -> None:
-        """Passes on what is new."""
-        for finding in self._board.take_new():
-            if self._asks_to_stop(finding):
-                self.should_stop = True
-            if self._on_finding is not None and not self._calling.tripped:
+        """Passes on what is new. should_stop is up to date when the function is called."""
+        if self.is_calling or self._is_over:
+            return
+        new = self._board.take_new()
+        self.should_stop = self.should_stop or any(map(self._asks_to_stop, new))
+        if self._on_finding is None:
+            return
+        self.is_calling = True
+        try:
+            for finding in new:
+                if self._is_over or self._calling.tripped:
+                    return
                 with self._calling:
                     self._on_finding(finding)
+        finally:
+            self.is_calling = False
+
+    def go_back(self, step: int, *, peak: int) -> None:
+        """The loop goes on at ``step`` after ``peak``: what asked to stop was about steps that are gone."""
+        self._board.go_back(step, peak=peak)
+        self.should_stop = False
+
+    def end(self) -> None:
+        """Nothing is called from here on."""
+        self._is_over = True
 
     def _asks_to_stop(self, finding: BriefFinding) -> bool:
         return (

@@ -22,7 +22,7 @@ from floatscope_diagnostics.curve_shapes.book import CurveBook
 from floatscope_diagnostics.curve_shapes.shapes import shapes
 from floatscope_diagnostics.curve_shapes.unjudged import too_little, unjudged
 from floatscope_diagnostics.detectors.pairs import PairedLoss
-from floatscope_diagnostics.detectors.ranks import RankBoard
+from floatscope_diagnostics.detectors.ranks import WAIT_STEPS, RankBoard
 from floatscope_diagnostics.episodes import Symptom
 from floatscope_diagnostics.lifecycle import incident_id, incident_ids, state_of
 from floatscope_diagnostics.log_next import wishes
@@ -36,6 +36,7 @@ from floatscope_diagnostics.summary import summarize
 from floatscope_diagnostics.verdict import Judged, Source, Verdict, status_of
 
 STATE_VERSION = 4
+MOST_SEGMENTS = 32  # listed in the source, the newest
 # No scalar of a training run lies beyond these; between them ratios and squares are exact enough and finite.
 LARGEST, SMALLEST = 1e30, 1e-37
 
@@ -301,10 +302,24 @@ class Engine:
             steps=0 if stream is None else stream.steps,
             first_step=facts.first_step,
             last_step=facts.last_step,
+            judged_step=self._judged_step(),
+            segments=() if stream is None else tuple(sorted(stream.logged.starts().items()))[-MOST_SEGMENTS:],
             scalars=tuple(sorted(facts.scalars)),
             tensors=facts.tensors,
             notes=tuple(notes),
         )
+
+    def _judged_step(self) -> int | None:
+        """Last step of the newest segment that every rank has sent, or one is WAIT_STEPS ahead of."""
+        newest = max((s.segment for s in self._streams.values()), default=0)
+        current = [s for s in self._streams.values() if s.segment == newest and s.last_step is not None]
+        if not current:
+            return None
+        lasts = [s.last_step for s in current if s.last_step is not None]
+        if len(current) < len(self._streams):  # a rank has not gone back yet
+            lasts.append(min(s.logged.starts().get(newest, lasts[0]) for s in current) - 1)
+        judged = max(min(lasts), max(lasts) - WAIT_STEPS)
+        return judged if judged >= 0 else None
 
 
 def _tamed(values: NDArray[np.float64]) -> NDArray[np.float64]:

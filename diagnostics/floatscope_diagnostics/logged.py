@@ -49,6 +49,13 @@ class LoggedSteps:
                 run[3] = int(steps[end - 1])
                 at = end
 
+    def starts(self) -> dict[int, int]:
+        """First logged step of each segment, as far as it is remembered: never below the true one."""
+        out: dict[int, int] = {}
+        for segment, first, _, _ in self._runs:
+            out.setdefault(segment, first)
+        return out
+
     def before(self, segment: int, step: int) -> int | None:
         """Last logged step of this segment below ``step``."""
         return self._last_below([run for run in self._runs if run[0] == segment], step)

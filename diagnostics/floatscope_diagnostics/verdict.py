@@ -20,7 +20,9 @@ class Source:
     """What was judged, and how it was understood.
 
     mapping: (name in the log, our name) where they differ.  first_skipped: the first line that was not
-    understood, and why.
+    understood, and why.  judged_step: last step that all ranks have shown, or that was judged without one
+    that lags.  segments: (number, first step) of each; a later one replaces what an earlier one did from its
+    first step on.
     """
 
     path: str | None = None
@@ -28,6 +30,8 @@ class Source:
     steps: int = 0
     first_step: int | None = None
     last_step: int | None = None
+    judged_step: int | None = None
+    segments: tuple[tuple[int, int], ...] = ()
     scalars: tuple[str, ...] = ()
     tensors: int = 0
     mapping: tuple[tuple[str, str], ...] = ()
@@ -43,6 +47,8 @@ class Source:
             "steps": self.steps,
             "first_step": self.first_step,
             "last_step": self.last_step,
+            "judged_step": self.judged_step,
+            "segments": [{"segment": number, "first_step": step} for number, step in self.segments],
             "scalars": list(self.scalars),
             "tensors": self.tensors,
             "mapping": dict(self.mapping),
