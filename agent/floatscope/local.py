@@ -152,8 +152,9 @@ class LocalDiagnosis:
         """One line for the end of the run, or None without a verdict."""
         if self.verdict is None:
             return None
-        where = f"verdict: {self.path}, " if self._is_written else ""
-        return f"floatscope: {self.verdict['summary']} ({where}log: {self._log})"
+        where = f" Verdict: {self.path}" if self._is_written else ""
+        log = f" The whole report: floatscope diagnose {self._log}" if self._log.is_file() else ""
+        return f"floatscope: {self.verdict['summary']}{where}{log}"
 
     def _run(self) -> None:
         try:
@@ -283,6 +284,8 @@ class LocalDiagnosis:
     def _write(self, verdict: Mapping[str, Any]) -> None:
         """Replaces the file in one go, so that whoever reads it sees a whole verdict."""
         self._written_at = time.monotonic()
+        if self._log.exists() and not self._log.is_file():  # a device; whoever names one wants no files
+            return
         new = self.path.with_name(self.path.name + ".new")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -293,11 +296,12 @@ class LocalDiagnosis:
             self._is_written = False
             with contextlib.suppress(OSError):
                 new.unlink(missing_ok=True)
-            self._guard.say_once(
-                "verdict file",
-                f"cannot write the verdict {self.path} ({error.strerror or error}). Training goes on; "
-                "findings are still said here, you lose the file.",
-            )
+            if self._log.is_file():  # else the log has said so
+                self._guard.say_once(
+                    "verdict file",
+                    f"cannot write the verdict {self.path} ({error.strerror or error}). Training goes on; "
+                    "findings are still said here, you lose the file.",
+                )
 
 
 def verdict_path_of(log: Path) -> Path:
