@@ -11,6 +11,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from floatscope.probes.gradients import RootOfSquares
+from floatscope.probes.readout import Readout
+from floatscope.probes.weight_updates import WeightUpdates
+from floatscope.probes.weights import Weight
 from tests.agent.training import backward, batch, loss_of, recording, small_model, train
 
 WEIGHTS = {"0/weight", "1/weight", "3/weight", "4/weight"}
@@ -116,18 +120,53 @@ def test_where_copies_do_not_fit_every_weight_has_its_turn(tmp_path: Path) -> No
     assert all("update_norm" not in row for row in found.rows), "no total out of parts of different steps"
 
 
-def test_a_weight_larger_than_the_budget_is_left_out_and_holds_up_no_other(tmp_path: Path) -> None:
+def test_of_a_weight_larger_than_the_budget_rows_are_measured_in_turn(tmp_path: Path) -> None:
+    torch.manual_seed(0)
     model = nn.Sequential(
         nn.Linear(8, 8, bias=False), nn.Linear(8, 512, bias=False), nn.Linear(512, 4, bias=False)
     )
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    weight: Any = model[1].weight
     with recording(tmp_path, model, optimizer, copy_budget_bytes=9000) as found:
-        for _ in range(4):
+        for _ in range(12):
             backward(model(torch.ones(2, 8)).sum())
             optimizer.step()
+            with torch.no_grad():
+                weight[:256] = 1.0  # the first half is larger, so its ratio is smaller
+                weight[256:] = 0.01
             found.monitor.step()
-    seen = set().union(*(set(found.tensors(step, "update_ratio")) for step in range(4)))
-    assert seen == {"0/weight", "2/weight"}
+            optimizer.zero_grad()
+    turns = [found.tensors(step, "update_ratio") for step in range(12)]
+    assert set().union(*turns) == {"0/weight", "1/weight", "2/weight"}
+    ratios = [turn["1/weight"] for turn in turns[1:] if "1/weight" in turn]
+    assert len(ratios) >= 2
+    assert max(ratios) > 10 * min(ratios), "other rows have their turn"
+
+
+@pytest.mark.parametrize("sizes", [[(32, 32)] * 10, [(8, 8), (512, 8), (1, 4096), (3, 50)], [(40, 40)]])
+def test_copies_never_exceed_the_budget_and_reach_everything(sizes: list[tuple[int, int]]) -> None:
+    budget, turn_steps = 4000, 20
+    values = [
+        torch.arange(rows * columns, dtype=torch.float32).reshape(rows, columns) for rows, columns in sizes
+    ]
+    weights = [
+        Weight(nn.Parameter(value.clone()), f"{i}/weight", is_sharded=False, is_plain=True)
+        for i, value in enumerate(values)
+    ]
+    updates = WeightUpdates(budget_bytes=budget, turn_steps=turn_steps)
+    seen = [torch.zeros(value.shape, dtype=torch.bool) for value in values]
+    copied = 0
+    for step in range(400):
+        updates.before(weights, is_sampled=step % 5 == 0)
+        assert updates.copied_bytes <= budget
+        copied += updates.copied_bytes
+        for copy in updates._copies:
+            index = next(i for i, weight in enumerate(weights) if weight is copy.weight)
+            seen[index].view(-1)[copy.old.flatten().long()] = True  # a weight's elements are their own places
+        updates.after(Readout(), RootOfSquares("update_norm"))
+        assert updates.copied_bytes == 0
+    assert all(bool(one.all()) for one in seen)
+    assert copied >= 400 / turn_steps * sum(min(v.numel() * 4, budget) for v in values) * 0.5
 
 
 def test_gradients_in_main_grad_are_read(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -84,16 +85,56 @@ def places_of(tensors: Sequence[Tensor], *, is_one_device: bool) -> Sequence[Seq
 
 
 class RootOfSquares:
-    """A scalar that is the L2 norm over parts read separately; written when the last part is there."""
+    """A scalar that is the L2 norm over parts read separately; written when the last part is there.
 
-    def __init__(self, name: str, *, parts: int) -> None:
+    All parts are announced with ``part`` before the first arrives: they are announced while a step runs and
+    arrive once it has ended.
+    """
+
+    def __init__(self, name: str) -> None:
         self._name = name
-        self._left = parts
+        self._left = 0
         self._sum = 0.0
+        self._is_whole = True
 
-    def add(self, values: NDArray[np.float64], row: Row) -> None:
-        """Norms of some tensors. A value the training loop has given itself stays."""
-        self._sum += float(np.sum(np.square(values)))
+    def part(self, shares: NDArray[np.float64] | None = None) -> Callable[[NDArray[np.float64], Row], None]:
+        """The consumer of one part: norms of some tensors.
+
+        shares: [n], how much of each square counts here; 1 / r where r ranks hold the same elements, so that
+        the squares of all ranks add up to that of the whole.
+        """
+        self._left += 1
+        return partial(self._add, shares)
+
+    def spoil(self) -> None:
+        """Something belongs to the norm and cannot be read: there will be no such scalar."""
+        self._is_whole = False
+
+    def _add(self, shares: NDArray[np.float64] | None, values: NDArray[np.float64], row: Row) -> None:
+        squares = np.square(values)
+        self._sum += float(np.sum(squares if shares is None else squares * shares))
+        self._left -= 1
+        if self._left == 0 and self._is_whole:
+            row.scalars.setdefault(self._name, float(np.sqrt(self._sum)))  # the loop's own value stays
+
+
+class ZeroShare:
+    """A percentage of elements that are zero, out of counts of the others that are read separately."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._left = 0
+        self._nonzero = 0.0
+        self._numel = 0
+
+    def part(self, numel: int) -> Callable[[NDArray[np.float64], Row], None]:
+        """The consumer of one part of ``numel`` elements: how many are not zero."""
+        self._left += 1
+        self._numel += numel
+        return self._add
+
+    def _add(self, values: NDArray[np.float64], row: Row) -> None:
+        self._nonzero += float(values[0])
         self._left -= 1
         if self._left == 0:
-            row.scalars.setdefault(self._name, float(np.sqrt(self._sum)))
+            row.scalars.setdefault(self._name, 100.0 * (1.0 - self._nonzero / self._numel))

@@ -79,6 +79,18 @@ class ScalerWatch(Probe):
         """Called from within the optimizer's step: the scaler that is calling it is the one in use."""
         self._take(self._given or calling_scaler())
 
+    def scale_of(self, optimizer: Any) -> Tensor | None:
+        """What the optimizer's gradients are multiplied by now: None once they are unscaled, or without a
+        scaler."""
+        scaler = self._given if self._reading is None else self._reading.scaler
+        scale = getattr(scaler, "_scale", None)
+        states = getattr(scaler, "_per_optimizer_states", None)
+        if not isinstance(scale, Tensor) or not isinstance(states, dict):
+            return None
+        state = states.get(id(optimizer))  # a defaultdict: get adds nothing
+        stage = getattr(state.get("stage") if isinstance(state, dict) else None, "name", "READY")
+        return scale.detach() if stage == "READY" else None
+
     def _take(self, scaler: Any) -> None:
         if scaler is None:
             self._reading = None

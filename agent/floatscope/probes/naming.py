@@ -34,20 +34,104 @@ def models_of(model: Any) -> list[tuple[str, nn.Module]]:
 def clean(name: str) -> str:
     """A qualified name without wrappers; ``/`` would end the layer, so it becomes ``_``."""
     parts = [part for part in name.split(".") if part not in WRAPPERS]
-    if parts and parts[0] == "module":  # DistributedDataParallel
+    while parts and parts[0] == "module":  # DistributedDataParallel, and Megatron's two wrappers
         parts = parts[1:]
     return ".".join(parts).replace("/", "_")
 
 
-def layers_of(model: Any, *, refuse: Callable[[str], None]) -> dict[nn.Module, str]:
+class Names:
+    """Names of modules and parameters that mean the same on every rank of a job.
+
+    Under pipeline parallelism each rank numbers its layers from 0. Megatron's layers know their number in the
+    whole model (``layer_number``, from 1), which takes the place of the local one; for others
+    ``layer_offset`` is added to the first number of a name. Of several chunks of a model (virtual pipeline)
+    the names are kept apart by the chunk's index, unless global numbers do that already.
+    """
+
+    def __init__(self, model: Any, *, layer_offset: int = 0) -> None:
+        self._offset = layer_offset
+        self._roots = models_of(model)
+        self._numbers = [_global_numbers(root) for _, root in self._roots]
+        self._claimed: dict[str, int] = {}
+        if len(self._roots) > 1 and any(self._numbers):
+            for chunk, (_, root) in enumerate(self._roots):
+                for name in {self._renamed(chunk, clean(name)) for name, _ in root.named_modules()}:
+                    self._claimed[name] = self._claimed.get(name, 0) + 1
+
+    def roots(self) -> Iterator[tuple[int, nn.Module]]:
+        """The model's chunks, numbered."""
+        for chunk, (_, root) in enumerate(self._roots):
+            yield chunk, root
+
+    def of(self, chunk: int, name: str) -> str:
+        """The name of a module or a parameter of a chunk, out of its qualified name; empty for the chunk."""
+        renamed = self._renamed(chunk, clean(name))
+        owner = renamed
+        while owner and owner not in self._claimed:
+            owner = owner.rpartition(".")[0]
+        if self._claimed.get(owner) == 1 and owner:
+            return renamed
+        prefix = self._roots[chunk][0]
+        return prefix + renamed if renamed else (prefix + "model" if prefix else "")
+
+    def _renamed(self, chunk: int, name: str) -> str:
+        numbers = self._numbers[chunk]
+        parts = name.split(".")
+        if numbers:
+            for end in range(len(parts), 0, -1):
+                number = numbers.get(".".join(parts[:end]))
+                if number is not None:
+                    return ".".join([*parts[: end - 1], str(number), *parts[end:]])
+        if self._offset:
+            for at, part in enumerate(parts):
+                if at and part.isdecimal():
+                    parts[at] = str(int(part) + self._offset)
+                    break
+        return ".".join(parts)
+
+
+def _global_numbers(root: nn.Module) -> dict[str, int]:
+    """The numbers, from 0, that Megatron's layers have in the whole model, by their local names.
+
+    Lists in which two layers have one number, or one has none, are left alone.
+    """
+    lists: dict[str, dict[str, int]] = {}
+    for name, module in root.named_modules():
+        parent, _, leaf = clean(name).rpartition(".")
+        if leaf.isdecimal() and _is_megatron_layer(module):
+            number = getattr(module, "layer_number", None)
+            lists.setdefault(parent, {})[leaf] = number - 1 if type(number) is int else -1
+    return {
+        f"{parent}.{leaf}": number
+        for parent, numbers in lists.items()
+        if min(numbers.values()) >= 0 and len(set(numbers.values())) == len(numbers)
+        for leaf, number in numbers.items()
+    }
+
+
+def _is_megatron_layer(module: nn.Module) -> bool:
+    return hasattr(module, "layer_number") and any(
+        base.__module__.startswith("megatron.") or base.__name__ == "TransformerLayer"
+        for base in type(module).__mro__
+    )
+
+
+def first_expert(local_experts: int, ep_rank: int) -> int:
+    """Global number of a rank's first expert, where experts are spread evenly over ``ep_rank``s."""
+    return local_experts * ep_rank
+
+
+def layers_of(model: Any, *, refuse: Callable[[str], None], layer_offset: int = 0) -> dict[nn.Module, str]:
     """Every module by its layer name, in the order of definition; the model itself is ``model``.
 
     refuse: called with a reason where layers are left out: names that no record can hold, or too many.
+    layer_offset: see ``Names``.
     """
     found: dict[nn.Module, str] = {}
-    for prefix, root in models_of(model):
+    names = Names(model, layer_offset=layer_offset)
+    for chunk, root in names.roots():
         for name, module in root.named_modules():
-            layer = prefix + (clean(name) or "model")
+            layer = names.of(chunk, name) or "model"
             if not is_recordable(layer):
                 refuse(
                     f"layer names of over {MOST_LAYER_BYTES} bytes or with control characters: {layer[:60]!r}"
@@ -65,13 +149,31 @@ def is_recordable(layer: str) -> bool:
     return len(layer.encode("utf-8", "replace")) <= MOST_LAYER_BYTES and layer.isprintable()
 
 
-def parameters_of(model: Any) -> Iterator[tuple[str, torch.nn.Parameter]]:
-    """Every parameter once, by its qualified name, where that can be recorded."""
-    for prefix, root in models_of(model):
+def parameters_of(
+    model: Any, *, layer_offset: int = 0, ep_rank: int = 0
+) -> Iterator[tuple[str, torch.nn.Parameter]]:
+    """Every parameter once, by its qualified name, where that can be recorded.
+
+    Experts that lie side by side in one module (``weight0``, ``weight1``) get their global numbers.
+    layer_offset: see ``Names``.
+    """
+    names = Names(model, layer_offset=layer_offset)
+    for chunk, root in names.roots():
+        experts = _expert_counts(root) if ep_rank else {}
         for name, parameter in root.named_parameters():
-            qualified = prefix + clean(name)
+            owner, _, leaf = name.rpartition(".")
+            expert = _EXPERT_WEIGHT.fullmatch(leaf) if owner in experts else None
+            if expert is not None:
+                name = f"{owner}.weight{int(expert[1]) + first_expert(experts[owner], ep_rank)}"
+            qualified = names.of(chunk, name)
             if is_recordable(qualified):
                 yield qualified, parameter
+
+
+def _expert_counts(root: nn.Module) -> dict[str, int]:
+    """Modules that hold several experts (GroupedLinear), with how many."""
+    counts = {name: getattr(module, "num_gemms", None) for name, module in root.named_modules()}
+    return {name: count for name, count in counts.items() if type(count) is int and count > 1}
 
 
 def weight_tensor(name: str, parameter: torch.Tensor) -> str | None:

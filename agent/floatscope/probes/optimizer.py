@@ -1,13 +1,16 @@
-"""Gradients and weights, read at the optimizer's own step hooks.
+"""Gradients and weights, read around the optimizer's own step.
 
 Every step: the L2 norm of each gradient in one fused call, with a float32 result (of bfloat16 gradients it
-would be bfloat16). A NaN anywhere makes its norm NaN, so this is also a NaN detector per weight. On sampled
-steps: gradient elements that are exactly zero, norms of weights, and what the step changed in them.
+would be bfloat16). A NaN anywhere makes its norm NaN, so this is also a NaN detector per weight. Where torch
+clips the gradients they are read just before, since clipping by a norm that is NaN makes all of them NaN;
+else at the step. On sampled steps: gradient elements that are exactly zero, norms of weights, what the step
+changed in them, and the optimizer's state.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,44 +21,39 @@ from torch import Tensor
 from floatscope.catalog import Catalog
 from floatscope.guard import Area
 from floatscope.look import Look
-from floatscope.probes.gradients import (
-    RootOfSquares,
-    gradient_of,
-    is_plain,
-    local_values,
-    norms_of,
-    places_of,
+from floatscope.probes.clipping import ClipWatch
+from floatscope.probes.coordinates import Standing, standing_of
+from floatscope.probes.gradient_norms import (
+    NO_GRADIENT,
+    GradientReading,
+    gradient_token,
+    read_gradients,
 )
+from floatscope.probes.gradients import RootOfSquares, ZeroShare, local_values, norms_of, places_of
 from floatscope.probes.loss_scaler import ScalerWatch
-from floatscope.probes.naming import CallOrder, format_of, parameters_of, weight_tensor
+from floatscope.probes.naming import CallOrder, format_of
+from floatscope.probes.optimizer_state import StateCheck
+from floatscope.probes.optimizers import optimizers_of, where_clipped
 from floatscope.probes.probe import Probe, Scene
 from floatscope.probes.readout import Readout
-from floatscope.probes.statistics import block_of
-from floatscope.probes.weight_updates import Weight, WeightUpdates
+from floatscope.probes.weight_updates import WeightUpdates
+from floatscope.probes.weights import Weight, WeightBook, is_same, total_bytes
 from floatscope.rows import Row
 
 FIRST_STEPS = 3
-
-
-def inner_optimizer(optimizer: Any) -> Any:
-    """The torch optimizer inside wrappers (Accelerate, Megatron, Lightning), or None."""
-    for _ in range(8):
-        if isinstance(optimizer, torch.optim.Optimizer):
-            return optimizer
-        optimizer = getattr(optimizer, "optimizer", None)
-    return None
+BEFORE_CLIPPING = "before clipping by torch.nn.utils"
 
 
 def find_optimizer(scene: Scene) -> Iterable[Probe]:
-    """The probe of the optimizer, and of the loss scaler that may stand before it."""
+    """The probe of the optimizers, and of the loss scaler that may stand before them."""
     config, guard = scene.config, scene.guard
     if scene.optimizer is None and config.scaler is None:
         return []
     scaler = ScalerWatch(
         config.scaler, area=guard.area("loss scaler probe", loses="loss_scale and skipped_steps")
     )
-    found = inner_optimizer(scene.optimizer)
-    if found is None:
+    found = optimizers_of(scene.optimizer)
+    if not found:
         if scene.optimizer is not None:
             guard.say(
                 f"{type(scene.optimizer).__name__} is not a torch optimizer; "
@@ -63,6 +61,7 @@ def find_optimizer(scene: Scene) -> Iterable[Probe]:
             )
         return [scaler]
     updates = WeightUpdates(budget_bytes=config.copy_budget_bytes, turn_steps=config.stats_every)
+    standing = standing_of(scene.model, config)
     probe = OptimizerProbe(
         scene.model,
         found,
@@ -72,22 +71,48 @@ def find_optimizer(scene: Scene) -> Iterable[Probe]:
         updates=updates if config.weight_updates else None,
         on_first_steps=scaler.look_at_caller,
         may_skip=lambda: scaler.is_on,
+        scale_of=scaler.scale_of,
+        book=WeightBook(scene.model, standing, layer_offset=config.layer_offset),
+        say_once=guard.say_once,
+        clipped_by=where_clipped(scene.model, scene.optimizer),
     )
     return [probe, scaler]
 
 
-class OptimizerProbe(Probe):
-    """Hooks one optimizer.
+class _Trained:
+    """One optimizer and what is known of the step under way."""
 
-    updates: how weights are compared before and after a step, or None to leave that out.
-    on_first_steps: called from within the optimizer's first few steps.  may_skip: whether a loss scaler is at
-    work, which leaves out steps.
+    def __init__(self, optimizer: torch.optim.Optimizer, updates: WeightUpdates | None) -> None:
+        self.optimizer = optimizer
+        self.updates = updates
+        self.weights: list[Weight] = []
+        self.is_one_device = True
+        self.is_measured = False
+        self.early: list[GradientReading] = []
+        self.token = NO_GRADIENT
+
+    def unread(self) -> Sequence[Weight]:
+        """Weights whose gradients were not read before clipping."""
+        if not self.early:
+            return self.weights
+        seen = {id(weight) for reading in self.early for weight in reading.weights}
+        return [weight for weight in self.weights if id(weight) not in seen]
+
+
+class OptimizerProbe(Probe):
+    """Hooks optimizers; what several of them train in one step counts as one.
+
+    updates: how weights are compared before and after a step, or None to leave that out; several optimizers
+    share its budget.  on_first_steps: called from within the optimizer's first few steps.  may_skip: whether
+    a loss scaler is at work, which leaves out steps.  scale_of: what an optimizer's gradients are multiplied
+    by at this moment, None once they are in true units.  book: knows the weights' names.  clipped_by: what
+    may have clipped the gradients before the step where torch's own functions did not.
     """
 
     def __init__(
         self,
         model: Any,
-        optimizer: torch.optim.Optimizer,
+        optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
         *,
         catalog: Catalog,
         order: CallOrder,
@@ -95,24 +120,44 @@ class OptimizerProbe(Probe):
         updates: WeightUpdates | None,
         on_first_steps: Callable[[], None],
         may_skip: Callable[[], bool] = lambda: False,
+        scale_of: Callable[[torch.optim.Optimizer], Tensor | None] = lambda optimizer: None,
+        book: WeightBook | None = None,
+        say_once: Callable[[str, str], None] = lambda key, text: None,
+        clipped_by: str = "",
     ) -> None:
         self.is_sampled = False
         self._may_skip = may_skip
-        self._optimizer = optimizer
+        self._scale_of = scale_of
         self._catalog = catalog
         self._order = order
         self._area = area
-        self._updates = updates
         self._on_first_steps = on_first_steps
+        self._clipped_by = clipped_by
+        self._say_once = say_once
         self._steps = 0
-        self._names = {id(p): weight_tensor(name, p) for name, p in parameters_of(model)}
+        self._book = book if book is not None else WeightBook(model, Standing())
+        found = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer)
+        self._budget_bytes = 0 if updates is None else updates.budget_bytes
+        self._trained = {id(one): _Trained(one, _updates_for(updates, at)) for at, one in enumerate(found)}
         self._described: set[str] = set()
         self._handles: list[Any] = []
-        self._readout = Readout()
-        self._is_measured = False
-        self._weights: list[Weight] = []
+        self._clips = ClipWatch(self._before_clip, self._after_clip)
+        self._places: dict[int, tuple[_Trained, Weight]] = {}
+        self._check = StateCheck(say_once)
         self._prefix = ""
-        self._is_one_device = True
+        self._point = ""
+        self._clip_norms: list[Tensor] = []
+        self._start_anew()
+
+    def _start_anew(self) -> None:
+        """What is read from here on belongs to the next step."""
+        self._readout = Readout()
+        self._gradient_norm = RootOfSquares(self._prefix + "grad_norm")
+        self._weight_norm = RootOfSquares(self._prefix + "param_norm")
+        self._update_norm = RootOfSquares(self._prefix + "update_norm")
+        self._zeros = ZeroShare("zero_grad_pct")
+        self._check.close()
+        self._clip_norms.clear()
 
     def begin(self, look: Look) -> None:
         """See Probe."""
@@ -120,112 +165,177 @@ class OptimizerProbe(Probe):
 
     def install(self) -> None:
         """Registers the hooks."""
-        self._handles = [
-            self._optimizer.register_step_pre_hook(self._before_step),
-            self._optimizer.register_step_post_hook(self._after_step),
-        ]
-        facts: dict[str, Any] = {"grad_norm_point": "at optimizer.step, after clipping if the loop clips"}
-        if getattr(self._optimizer, "master_weights", None):
-            facts["master_weights"] = True  # what is stored in low precision is then only a copy
-        self._catalog.describe(config=facts)
+        self._clips.install()
+        for trained in self._trained.values():
+            self._handles += [
+                trained.optimizer.register_step_pre_hook(self._before_step),
+                trained.optimizer.register_step_post_hook(self._after_step),
+            ]
+            if getattr(trained.optimizer, "master_weights", None):
+                # what is stored in low precision is then only a copy
+                self._catalog.describe(config={"master_weights": True})
 
     def remove(self) -> None:
         """Takes the hooks off and lets the copies go."""
+        self._clips.remove()
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
-        if self._updates is not None:
-            self._updates.clear()
+        for trained in self._trained.values():
+            trained.early.clear()
+            trained.token = NO_GRADIENT
+            if trained.updates is not None:
+                trained.updates.clear()
 
     @property
     def has_readings(self) -> bool:
         """Whether the step under way has been measured."""
-        return not self._readout.is_empty
+        return not self._readout.is_empty or any(trained.early for trained in self._trained.values())
 
     def collect(self, readout: Readout, row: Row) -> None:
-        """Hands over what the hooks found. The gradients of a step that a scaler skipped are still there."""
-        if self._may_skip() and not self._is_measured and not self._area.tripped:
+        """Hands over what the hooks found.
+
+        The gradients of a step that a scaler or the loop itself skipped are still there, or were read before
+        clipping.
+        """
+        if not self._area.tripped:
             with self._area, torch.no_grad():
-                self._read_gradients(self._find_weights())
-        self._is_measured = False
+                for trained in self._trained.values():
+                    if not trained.is_measured and (trained.early or self._may_skip()):
+                        self._find_weights(trained)
+                        self._take_gradients(trained)
+        with self._area:
+            self._add_norm_of_all()
+            self._name_point(row.step)
+        for trained in self._trained.values():
+            trained.is_measured = False
+            trained.early.clear()
         readout.join(self._readout)
-        self._readout = Readout()
+        self._start_anew()
+
+    def _before_clip(self, parameters: Sequence[Any], norm: Tensor | None) -> None:
+        if self._area.tripped:
+            return
+        with self._area, torch.no_grad():
+            for trained, weights in self._ours(parameters):
+                if trained.is_measured:
+                    continue
+                if trained.early and trained.token.is_same(gradient_token(trained.weights)):
+                    seen = {id(weight) for reading in trained.early for weight in reading.weights}
+                    weights = [weight for weight in weights if id(weight) not in seen]  # clipped twice
+                else:
+                    trained.early.clear()  # clipped after a micro-batch; the gradients have grown since
+                if weights:
+                    trained.early.append(self._read(trained, weights, self._scale_of(trained.optimizer)))
+                if norm is not None and not hasattr(norm, "to_local") and norm.numel() == 1:
+                    self._clip_norms.append(norm)
+
+    def _after_clip(self, parameters: Sequence[Any]) -> None:
+        if self._area.tripped:
+            return
+        with self._area:
+            for trained in {id(t): t for t, _ in self._ours(parameters)}.values():
+                trained.token = gradient_token(trained.weights)
+
+    def _ours(self, parameters: Sequence[Any]) -> list[tuple[_Trained, list[Weight]]]:
+        """Which of the parameters are trained by the optimizers that are watched, by optimizer."""
+        for trained in self._trained.values():
+            self._find_weights(trained)
+        found: dict[int, tuple[_Trained, list[Weight]]] = {}
+        for parameter in parameters:
+            place = self._places.get(id(parameter))
+            if place is not None:
+                found.setdefault(id(place[0]), (place[0], []))[1].append(place[1])
+        return list(found.values())
 
     def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        if self._area.tripped or self._is_measured:  # an optimizer that steps twice is measured once
-            return
+        trained = self._trained.get(id(optimizer))
+        if trained is None or self._area.tripped or trained.is_measured:
+            return  # an optimizer that steps twice is measured once
         with self._area, torch.no_grad():
             if self._steps < FIRST_STEPS:
                 self._steps += 1
                 self._on_first_steps()
-            weights = self._find_weights()
-            self._read_gradients(weights)
-            if self._updates is not None:
-                self._updates.before(weights, is_sampled=self.is_sampled)
+            self._find_weights(trained)
+            self._take_gradients(trained)
+            if trained.updates is not None:
+                trained.updates.before(trained.weights, is_sampled=self.is_sampled)
 
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        if self._area.tripped or self._is_measured:
+        trained = self._trained.get(id(optimizer))
+        if trained is None or self._area.tripped or trained.is_measured:
             return
-        self._is_measured = True
+        trained.is_measured = True
         with self._area, torch.no_grad():
-            if self._updates is not None:
-                self._updates.after(self._readout)
+            if trained.updates is not None:
+                trained.updates.after(self._readout, self._update_norm)
             if self.is_sampled:
-                self._read_weight_norms()
+                self._read_weight_norms(trained)
+                self._check.read(trained.optimizer, trained.weights, self._readout)
 
-    def _find_weights(self) -> list[Weight]:
-        """The parameters; groups may be added or replaced while training runs."""
-        parameters = [p for group in self._optimizer.param_groups for p in group["params"]]
-        if len(parameters) != len(self._weights) or any(
-            weight.parameter is not p for weight, p in zip(self._weights, parameters, strict=True)
-        ):
-            self._weights = [
-                Weight(p, self._names.get(id(p)), is_sharded=hasattr(p, "to_local"), is_plain=is_plain(p))
-                for p in parameters
-            ]
-            self._prefix = "local_" if any(weight.is_sharded for weight in self._weights) else ""
-            self._is_one_device = len({p.device for p in parameters}) == 1
-            self._describe(self._weights)
-        return self._weights
-
-    def _read_gradients(self, weights: Sequence[Weight]) -> None:
-        names: list[str | None] = []
-        grads: list[Tensor] = []
-        is_complete = True
-        for weight in weights:
-            grad = weight.parameter.grad
-            if not weight.is_plain or (grad is not None and grad.layout is not torch.strided):
-                seen = grad is not None
-                grad = gradient_of(weight.parameter)
-                is_complete = is_complete and (grad is not None or not seen)  # no norm of all without it
-            if grad is not None:
-                names.append(weight.tensor)
-                grads.append(grad)
-        if not grads:
+    def _find_weights(self, trained: _Trained) -> None:
+        """Brings the list of weights up to date; groups may be added or replaced while training runs."""
+        if trained.weights and is_same(trained.weights, trained.optimizer):
             return
-        places = places_of(grads, is_one_device=self._is_one_device)
-        total = RootOfSquares(self._prefix + "grad_norm", parts=len(places)) if is_complete else None
-        zeros = _ZeroShare(parts=len(places)) if self.is_sampled else None
-        for indices in places:
-            part = [grads[i] for i in indices]
-            norms = self._unscaled(norms_of(part))
-            self._readout.add(norms, _GradientNorms([names[i] for i in indices], total).add)
-            if zeros is not None:
-                nonzero = torch.stack([torch.count_nonzero(grad) for grad in part]).sum()
-                self._readout.add(nonzero, zeros.of(sum(grad.numel() for grad in part)))
+        trained.weights = self._book.weights_of(trained.optimizer)
+        trained.is_one_device = len({weight.parameter.device for weight in trained.weights}) <= 1
+        self._places = {
+            id(weight.parameter): (one, weight) for one in self._trained.values() for weight in one.weights
+        }
+        sizes = {key: total_bytes(one.weights) for key, one in self._trained.items()}
+        whole = max(sum(sizes.values()), 1)
+        for key, one in self._trained.items():
+            if one.updates is not None:
+                one.updates.budget_bytes = self._budget_bytes * sizes[key] // whole
+        is_sharded = any(weight.is_sharded for one in self._trained.values() for weight in one.weights)
+        if is_sharded and not self._prefix:
+            self._prefix = "local_"
+            self._start_anew()
+        self._describe(trained.weights)
 
-    def _unscaled(self, norms: Tensor) -> Tensor:
-        """Fused optimizers divide by the loss scale only inside their step."""
-        scale = getattr(self._optimizer, "grad_scale", None)
-        return norms / scale.to(norms.device) if isinstance(scale, Tensor) else norms
+    def _read(self, trained: _Trained, weights: Sequence[Weight], scale: Tensor | None) -> GradientReading:
+        return read_gradients(
+            weights, with_zeros=self.is_sampled, is_one_device=trained.is_one_device, scale=scale
+        )
 
-    def _read_weight_norms(self) -> None:
-        weights = self._find_weights()
-        values = [v for w in weights if (v := local_values(w.parameter)) is not None]
-        places = places_of(values, is_one_device=self._is_one_device)
-        total = RootOfSquares(self._prefix + "param_norm", parts=len(places))
-        for indices in places:
-            self._readout.add(norms_of([values[i] for i in indices]), total.add)
+    def _take_gradients(self, trained: _Trained) -> None:
+        """The gradients of this step: as they were before clipping, or as they are."""
+        if trained.early and not trained.token.is_same(gradient_token(trained.weights)):
+            trained.early.clear()  # they have changed since they were clipped
+        readings = [*trained.early]
+        rest = trained.unread()
+        if rest:
+            # fused optimizers divide by the loss scale only inside their step
+            scale = getattr(trained.optimizer, "grad_scale", None)
+            late = self._read(trained, rest, scale if isinstance(scale, Tensor) else None)
+            readings += [] if late.is_empty and late.is_whole else [late]
+        for reading in readings:
+            reading.hand_over(self._readout, self._gradient_norm, self._zeros)
+            if not reading.is_whole:
+                self._say_once("sparse", "a sparse gradient cannot be read; there is no grad_norm of all.")
+        if any(not reading.is_empty for reading in readings) and not self._point.startswith("before"):
+            self._point = BEFORE_CLIPPING if trained.early else f"at optimizer.step{self._clipped_by}"
+        trained.early.clear()
+
+    def _add_norm_of_all(self) -> None:
+        """Where a rank has a part, the norm the gradients were clipped by may be that of the whole."""
+        if self._prefix and self._clip_norms and all(n is self._clip_norms[0] for n in self._clip_norms):
+            self._readout.add(self._clip_norms[0], partial(_norm_of_all, self._prefix + "grad_norm"))
+
+    def _name_point(self, step: int) -> None:
+        if self._point:
+            known = self._catalog.info().config.get("grad_norm_point")
+            if known is None:
+                self._catalog.describe(config={"grad_norm_point": self._point})
+            elif known != self._point:
+                self._catalog.describe(config={"grad_norm_point_later": f"from step {step}: {self._point}"})
+
+    def _read_weight_norms(self, trained: _Trained) -> None:
+        found = [(w, v) for w in trained.weights if (v := local_values(w.parameter)) is not None]
+        values = [v for _, v in found]
+        for indices in places_of(values, is_one_device=trained.is_one_device):
+            shares = np.array([found[i][0].share for i in indices])
+            self._readout.add(norms_of([values[i] for i in indices]), self._weight_norm.part(shares))
 
     def _describe(self, weights: Iterable[Weight]) -> None:
         facts: dict[str, dict[str, Any]] = {}
@@ -233,44 +343,25 @@ class OptimizerProbe(Probe):
             if weight.tensor is None or weight.tensor in self._described:
                 continue
             self._described.add(weight.tensor)
-            facts[weight.tensor] = {"call_order": self._order.of(weight.tensor.rpartition("/")[0])}
+            known: dict[str, Any] = {"call_order": self._order.of(weight.tensor.rpartition("/")[0])}
             fmt = format_of(weight.parameter.dtype)
             if fmt is not None:
-                facts[weight.tensor]["format"] = fmt
+                known["format"] = fmt
+            if weight.is_sharded and weight.replicas != 1:
+                known["replicas"] = weight.replicas
+            facts[weight.tensor] = known
         if facts:
             self._catalog.describe_tensors(facts)
 
 
-class _GradientNorms:
-    """Norms of gradients as the statistic ``grad_norm`` of their weights, and as a part of the total."""
-
-    def __init__(self, names: Sequence[str | None], total: RootOfSquares | None) -> None:
-        self._keep = np.array([i for i, name in enumerate(names) if name is not None], np.intp)
-        self._names = tuple(name for name in names if name is not None)
-        self._total = total
-
-    def add(self, values: NDArray[np.float64], row: Row) -> None:
-        if self._total is not None:
-            self._total.add(values, row)
-        if self._names:
-            row.blocks.append(block_of(self._names, {"grad_norm": values[self._keep]}, {}))
+def _updates_for(updates: WeightUpdates | None, at: int) -> WeightUpdates | None:
+    if updates is None or at == 0:
+        return updates
+    return WeightUpdates(budget_bytes=updates.budget_bytes, turn_steps=updates.turn_steps)
 
 
-class _ZeroShare:
-    """``zero_grad_pct`` out of counts of non-zero elements that are read separately."""
-
-    def __init__(self, *, parts: int) -> None:
-        self._left = parts
-        self._nonzero = 0.0
-        self._numel = 0
-
-    def of(self, numel: int) -> Any:
-        """The consumer of one part of ``numel`` elements."""
-        self._numel += numel
-        return self._add
-
-    def _add(self, values: NDArray[np.float64], row: Row) -> None:
-        self._nonzero += float(values[0])
-        self._left -= 1
-        if self._left == 0:
-            row.scalars.setdefault("zero_grad_pct", 100.0 * (1.0 - self._nonzero / self._numel))
+def _norm_of_all(part: str, values: NDArray[np.float64], row: Row) -> None:
+    """Writes ``grad_norm``. A norm of another order would be smaller than that of the part alone."""
+    own = row.scalars.get(part)
+    if own is not None and not values[0] < own * (1.0 - 1e-3):
+        row.scalars.setdefault("grad_norm", float(values[0]))
