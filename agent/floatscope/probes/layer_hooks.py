@@ -1,7 +1,7 @@
 """Hooks at layers: where the tensors come from that ``tensor_stats`` measures.
 
-Layers that tell what they cast (an inspector at the quantizer) are measured with scale and cast; plain
-``torch.nn.Linear`` and ``Embedding`` layers by hooks, without a scale.
+Layers that tell what they cast (an inspector at the quantizer) are measured with scale and cast; plain layers
+with weight matrices (linear, convolution, embedding, attention) by hooks, without a scale.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from floatscope.guard import Area, Guard
+from floatscope.look import Look
 from floatscope.probes.hook import Hook
 from floatscope.probes.naming import format_of, in_backward, is_compiling
+from floatscope.probes.plain_kinds import Kind, plain_layers, stored
 from floatscope.probes.probe import Probe, Scene
 from floatscope.probes.readout import Readout
 from floatscope.probes.tensor_stats import TensorStats
@@ -27,7 +29,7 @@ def find_inspectors(scene: Scene) -> Iterable[Probe]:
 
 
 def find_plain_layers(scene: Scene) -> Iterable[Probe]:
-    """The probe of Linear and Embedding layers, unless ``layer_hooks`` is off."""
+    """The probe of layers with weight matrices that nobody casts, unless ``layer_hooks`` is off."""
     if not scene.config.layer_hooks:
         return []
     return [
@@ -89,12 +91,12 @@ class Inspectors(Probe):
 
 
 class PlainLayers(Probe):
-    """Forward hooks on Linear and Embedding layers without FP8 state.
+    """Forward hooks on the layers that ``plain_layers`` finds.
 
-    A forward call inside the backward pass is activation recomputation; it counts only if there was no other
-    with gradients enabled. The gradient of the output is caught by a hook on the output tensor, and only on
-    sampled steps: a module's backward hook would wrap the output on every step and forbid to change it in
-    place.
+    A forward call inside the backward pass is activation recomputation. It counts if the forward pass it
+    repeats ran without gradients (reentrant checkpointing), or if there was no other. The gradient of the
+    output is caught by a hook on the output tensor, and only on steps that are looked at: a module's backward
+    hook would wrap the output on every step and forbid to change it in place.
     """
 
     def __init__(
@@ -113,19 +115,25 @@ class PlainLayers(Probe):
         self._is_compiled = is_compiled
         self._has_run = False
         self._is_first = True
+        self._ahead: dict[str, int] = {}  # forward passes without gradients, to be repeated in the backward
         self._handles: list[Any] = []
 
     def install(self) -> None:
         """Hooks the layers."""
         if self._is_compiled:
             self._say_compiled("the model is compiled")
-        for module, layer in self._layers.items():
-            if hasattr(module, "fp8_global_state") or getattr(module, "fp8_meta", None):
-                continue
-            if isinstance(module, nn.Linear):
-                self._handles.append(module.register_forward_hook(Hook(self._after_linear, layer)))
-            elif isinstance(module, nn.Embedding):
-                self._handles.append(module.register_forward_hook(Hook(self._after_embedding, layer)))
+        for module, layer, kind in plain_layers(self._layers):
+            after = {
+                Kind.WEIGHTED: self._after_weighted,
+                Kind.EMBEDDING: self._after_embedding,
+                Kind.ATTENTION: self._after_attention,
+            }[kind]
+            self._handles.append(module.register_forward_hook(Hook(after, layer)))
+
+    def begin(self, look: Look) -> None:
+        """A pass without gradients that was not repeated was an evaluation."""
+        if self._ahead:
+            self._ahead.clear()
 
     def collect(self, readout: Readout, row: Row) -> None:
         """After the first step, says so if layers have trained without any hook having run."""
@@ -144,36 +152,77 @@ class PlainLayers(Probe):
             "Gradients, weights and FP8 state are recorded.",
         )
 
-    def _after_linear(self, layer: str, module: nn.Module, args: Any, output: Any) -> None:
-        stats = self._stats
-        if is_compiling() or not stats.look.wants(layer) or self._area.tripped:
+    def _after_weighted(self, layer: str, module: nn.Module, args: Any, output: Any) -> None:
+        if is_compiling() or not self._stats.look.wants(layer) or self._area.tripped:
             return
         with self._area:
-            if not torch.is_grad_enabled():
+            once = self._once(layer)
+            if once is None:
                 return
-            self._has_run = True
             fmt = _compute_format(output)
             if args:
-                stats.measure(layer, "input", args[0], fmt=fmt, once=in_backward())
-            stats.measure(layer, "weight", module.weight, fmt=fmt, once=True)
-            if isinstance(output, Tensor) and output.requires_grad:
-                _hookable(output).register_hook(self._gradient_hook(layer, fmt))
-
-    def _gradient_hook(self, layer: str, fmt: str | None) -> Callable[[Tensor], None]:
-        def on_gradient(gradient: Tensor) -> None:
-            if self._stats.look.wants(layer) and not self._area.tripped:
-                with self._area:
-                    self._stats.measure(layer, "grad_output", gradient, fmt=fmt)
-
-        return on_gradient
+                self._measure(layer, "input", args[0], fmt, once=once)
+            self._measure(layer, "weight", stored(module, "weight"), fmt, once=True)
+            self._catch_gradient(layer, output, fmt)
 
     def _after_embedding(self, layer: str, module: nn.Module, args: Any, output: Any) -> None:
         if is_compiling() or not self._stats.look.wants(layer) or self._area.tripped:
             return
         with self._area:
-            if torch.is_grad_enabled():
-                self._has_run = True
-                self._stats.measure(layer, "output", output, fmt=_compute_format(output), once=in_backward())
+            once = self._once(layer)
+            if once is not None:
+                self._measure(layer, "output", output, _compute_format(output), once=once)
+
+    def _after_attention(self, layer: str, module: nn.Module, args: Any, output: Any) -> None:
+        """torch.nn.MultiheadAttention calls no layers: its projections are its own weights."""
+        into, out_of = f"{layer}.in_proj", f"{layer}.out_proj"
+        look = self._stats.look
+        if is_compiling() or not (look.wants(into) or look.wants(out_of)) or self._area.tripped:
+            return
+        with self._area:
+            once = self._once(layer)
+            if once is None:
+                return
+            result = output[0] if isinstance(output, tuple) and output else output
+            fmt = _compute_format(result)
+            if args:
+                self._measure(into, "input", args[0], fmt, once=once)
+            self._measure(into, "weight", stored(module, "in_proj_weight"), fmt, once=True)
+            last = getattr(module, "out_proj", None)
+            if isinstance(last, nn.Module):
+                self._measure(out_of, "weight", stored(last, "weight"), fmt, once=True)
+            self._catch_gradient(out_of, result, fmt)
+
+    def _once(self, layer: str) -> bool | None:
+        """Whether this pass counts only if there was no other in the step; None if it does not count."""
+        if in_backward():
+            ahead = self._ahead.get(layer, 0)
+            if ahead:
+                self._ahead[layer] = ahead - 1
+            once = not ahead
+        elif not torch.is_grad_enabled():
+            self._ahead[layer] = self._ahead.get(layer, 0) + 1
+            return None
+        else:
+            self._ahead.pop(layer, None)
+            once = False
+        self._has_run = True
+        return once if torch.is_grad_enabled() else None
+
+    def _measure(self, layer: str, role: str, tensor: Any, fmt: str | None, *, once: bool) -> None:
+        self._stats.measure(layer, role, tensor, fmt=fmt, once=once, is_cast=False)
+
+    def _catch_gradient(self, layer: str, output: Any, fmt: str | None) -> None:
+        if isinstance(output, Tensor) and output.requires_grad:
+            _hookable(output).register_hook(self._gradient_hook(layer, fmt))
+
+    def _gradient_hook(self, layer: str, fmt: str | None) -> Callable[[Tensor], None]:
+        def on_gradient(gradient: Tensor) -> None:
+            if self._stats.look.wants(layer) and not self._area.tripped:
+                with self._area:
+                    self._measure(layer, "grad_output", gradient, fmt, once=False)
+
+        return on_gradient
 
     def remove(self) -> None:
         """Takes the hooks off."""

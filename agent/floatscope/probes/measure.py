@@ -39,7 +39,8 @@ def on_cpu(x: Tensor, used: Tensor | None, scale: Tensor | None, fmt: FloatForma
     """Measures a host tensor.
 
     x: values before the cast.  used: what the GEMM uses instead, same shape, or None if nothing is cast.
-    scale: shape () or one per block.  fmt: the format of the cast; it also gives what fits into fp16.
+    scale: shape () or one per block, None where the format has none.  fmt: the format of the cast; it also
+    gives what fits into fp16.
     """
     n = x.numel()
     largest, finite_amax, nan, inf, finite = _extremes(x)
@@ -47,7 +48,7 @@ def on_cpu(x: Tensor, used: Tensor | None, scale: Tensor | None, fmt: FloatForma
     norm = _norm(finite if unit == 1.0 else finite.float() * unit) / unit
     zero = n - int(torch.count_nonzero(x))
     found = [float(n), largest, norm, float(nan), float(inf), float(zero)]
-    if used is None or fmt is None or not (fmt.is_scaled and scale is not None):
+    if used is None or fmt is None or scale is None:
         return found + _unscaled_on_cpu(x, largest, zero, fmt) + [NOT_MEASURED, NOT_MEASURED]
     spread = spread_scale(scale, x)
     if spread is None:
@@ -143,7 +144,7 @@ def on_device(x: Tensor, used: Tensor | None, scale: Tensor | None, fmt: FloatFo
     absent = torch.full_like(amax, NOT_MEASURED)
     zero = n - torch.count_nonzero(x)
     over, under, signal, noise, one_scale, min_block = (absent,) * 6
-    if used is not None and fmt is not None and fmt.is_scaled and scale is not None:
+    if used is not None and fmt is not None and scale is not None:
         spread = spread_scale(scale, x)
         if spread is not None:
             over = torch.count_nonzero(x.abs() * spread > fmt.max_finite)

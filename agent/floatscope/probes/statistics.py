@@ -76,6 +76,24 @@ def statistics(found: NDArray[np.float64], *, names: tuple[str, ...], has_scale:
     return block_of(names, values, present)
 
 
+WOULD_BE = {
+    "overflow_pct": "would_overflow_pct",
+    "underflow_pct": "would_underflow_pct",
+    "sqnr_db": "would_sqnr_db",
+}
+"""Names for what a cast would do that does not happen: no rule may take them for the real thing."""
+
+
+def as_would_be(found: NDArray[np.float64], *, names: tuple[str, ...], has_scale: Bool) -> Block:
+    """As ``statistics``, of tensors measured against a format that they are not cast to."""
+    block = statistics(found, names=names, has_scale=has_scale)
+    return Block(
+        names,
+        {new: block.stats[old] for old, new in WOULD_BE.items() if old in block.stats},
+        {new: block.present[old] for old, new in WOULD_BE.items() if old in block.present},
+    )
+
+
 def block_of(
     names: tuple[str, ...], values: Mapping[str, NDArray[np.float64]], present: Mapping[str, Bool]
 ) -> Block:

@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from floatscope.capture import Keeper
 from floatscope.catalog import Catalog
 from floatscope.config import MonitorConfig
 from floatscope.guard import Guard
 from floatscope.look import Look
+from floatscope.probes.batch_keeper import keep_batch, keep_random
 from floatscope.probes.casts import probe_casts
+from floatscope.probes.deepspeed import find_deepspeed
 from floatscope.probes.gpu import GpuProbe
 from floatscope.probes.inputs import InputCheck, vocabulary_of
 from floatscope.probes.lanes import Lanes
@@ -24,14 +27,17 @@ from floatscope.probes.probe import Finder, Probe, Scene
 from floatscope.probes.readout import Reading, Readout
 from floatscope.probes.te_recipe import PLAIN_RECIPES, recipe_of
 from floatscope.probes.tensor_stats import TensorStats
+from floatscope.probes.torchao_float8 import find_float8_layers
 from floatscope.probes.transformer_engine import find_state_taps
 from floatscope.rows import Row
 
 FINDERS: tuple[tuple[Finder, str, str], ...] = (
     (find_inspectors, "finding layers that tell what they cast", "statistics of whole tensors"),
     (find_plain_layers, "finding plain layers", "statistics of plain layers"),
+    (find_float8_layers, "finding torchao layers", "statistics of torchao's FP8 tensors"),
     # after what measures tensors: where two give the same statistic, what the recipe itself has seen wins
     (find_state_taps, "finding FP8 state", "amax and scale of FP8 tensors"),
+    (find_deepspeed, "finding DeepSpeed", "its loss_scale, skipped_steps and gradient norm"),
     (find_optimizer, "finding the optimizer", "gradient norms, weight updates and loss_scale"),
 )
 """Every kind of probe, in the order in which they are installed and collected, with what is lost without."""
@@ -57,14 +63,20 @@ class TorchProbes:
         self._readout = Readout()
         self._lanes = Lanes()
         self._reading = guard.area("reading the step", loses="statistics of some steps")
-        self._stats = TensorStats(catalog=catalog, order=self._order)
+        self._stats = TensorStats(
+            catalog=catalog, order=self._order, guard=guard, check_format=config.check_format
+        )
         self._is_first = True
         self._inputs = InputCheck(
             catalog=catalog, area=guard.area("input check", loses="facts about the batches")
         )
         scene = Scene(model, optimizer, config, {}, self._order, catalog, self._stats, guard)
         with guard.area("finding layers", loses="statistics of layers and tensors"):
-            layers = layers_of(model, refuse=lambda why: guard.say_once("layers", f"left out: {why}."))
+            layers = layers_of(
+                model,
+                refuse=lambda why: guard.say_once("layers", f"left out: {why}."),
+                layer_offset=config.layer_offset,
+            )
             scene = Scene(model, optimizer, config, layers, self._order, catalog, self._stats, guard)
             self._order.install(layers)
             catalog.describe(vocab_size=vocabulary_of(model))
@@ -134,6 +146,10 @@ class TorchProbes:
             most = max(sorted(set(formats)), key=formats.count)
             recipe = {"name": PLAIN_RECIPES[most]} if most in PLAIN_RECIPES else {}
         self._catalog.describe(recipe=recipe)
+
+    def keeper(self) -> Keeper:
+        """See ProbeSet."""
+        return Keeper(keep_random, keep_batch)
 
     def remove(self) -> None:
         """See ProbeSet."""
