@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from pathlib import Path
 
 import pytest
+
+from tests.integrations.recorded import LAUNCHER
 
 NEEDS: dict[str, tuple[str, ...]] = {  # file: top-level modules, as in find_spec
     "test_accelerate.py": ("accelerate",),
@@ -30,3 +33,13 @@ if lacking and os.environ.get("INTEGRATIONS_MUST_RUN"):
     raise pytest.UsageError(f"INTEGRATIONS_MUST_RUN is set, but modules are not installed: {lacking}")
 
 collect_ignore = list(lacking)
+
+
+@pytest.fixture
+def spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where runs without a server leave their logs; nothing of this machine's jobs is in the environment."""
+    for name in LAUNCHER:
+        monkeypatch.delenv(name, raising=False)
+    folder = tmp_path / "spool"
+    monkeypatch.setenv("FLOATSCOPE_SPOOL_DIR", str(folder))
+    return folder
