@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from floatscope.backlog import Backlog
+from floatscope.capture import Captures
 from floatscope.catalog import Catalog
 from floatscope.client import HttpTransport
 from floatscope.config import MonitorConfig, from_env
@@ -20,7 +21,7 @@ from floatscope.jsonable import jsonable
 from floatscope.leftover import keep_undelivered
 from floatscope.local import LocalDiagnosis, verdict_path_of
 from floatscope.monitor import Monitor
-from floatscope.probes import attach
+from floatscope.probes import ProbeSet, attach
 from floatscope.protocol.judgement import Judgement
 from floatscope.protocol.runinfo import RunInfo
 from floatscope.recorder import FlightRecorder, recorder_path
@@ -155,6 +156,24 @@ def _assemble(model: Any, optimizer: Any, config: MonitorConfig, *, run_id: str,
         farewell=farewell,
         keep_rest=keep_rest,
         recorder=recorder,
+        captures=_captures(config, run_id, probes, catalog, guard),
+    )
+
+
+def _captures(
+    config: MonitorConfig, run_id: str, probes: ProbeSet, catalog: Catalog, guard: Guard
+) -> Captures | None:
+    keeper = probes.keeper()
+    if keeper is None or not config.capture or config.mode == "off":
+        return None
+    return Captures(
+        config.spool_dir / run_id / "captures",
+        keeper,
+        run_id=run_id,
+        rank=config.rank,
+        info=catalog.info,
+        most=config.most_captures,
+        guard=guard,
     )
 
 

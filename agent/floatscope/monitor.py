@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from floatscope.capture import Captures
 from floatscope.catalog import Catalog
 from floatscope.config import MonitorConfig
 from floatscope.crash import CrashWatch, reason_of, status_of
@@ -60,6 +61,7 @@ class Monitor:
         farewell: Callable[[], str | None],
         keep_rest: Callable[[str, str | None], Path | None],
         recorder: FlightRecorder | None = None,
+        captures: Captures | None = None,
     ) -> None:
         self.run_id = run_id
         self.rank = config.rank
@@ -71,7 +73,8 @@ class Monitor:
         self._sender = sender
         self._schedule = schedule
         self._board = board
-        self._reactions = Reactions(config, board, guard=guard)
+        self._captures = captures
+        self._reactions = Reactions(config, board, captures=captures, guard=guard)
         self._farewell = farewell
         self._keep_rest = keep_rest
         self._recorder = recorder
@@ -108,6 +111,8 @@ class Monitor:
             if self._step_ended_at is not None and "data_time_s" not in row.scalars:
                 row.scalars["data_time_s"] = time.perf_counter() - self._step_ended_at
             self._note_batch(row, data_id)
+            if self._captures is not None:
+                self._captures.hold(batch, step=row.step, data_id=self.data_id)
             self._probes.batch(batch)
 
     def step(self, step: int | None = None, **scalars: Any) -> None:
@@ -166,6 +171,18 @@ class Monitor:
         """
         settled = max(self._config.clean_after, self._config.stats_every)
         return self._board.is_clean(self._next_step - 1 if step is None else step, settled=settled)
+
+    def capture(self, reason: str = "asked for", *, step: int | None = None) -> Path | None:
+        """Saves the batch of a step and the random states before it, so that the step can be run again.
+
+        step: by default the last one ``batch`` was called for; earlier ones are held for a while. Returns the
+        folder, which a thread is writing; None where the step is not held.
+        """
+        path = None
+        with self._stepping:
+            if self._captures is not None and self._is_mine():
+                path = self._captures.save(describe(reason), step)
+        return path
 
     def at_end(self, undo: Callable[[], None]) -> None:
         """Has ``undo`` called once when the run ends: puts back what was wrapped to call this monitor."""
@@ -254,7 +271,7 @@ class Monitor:
             row.scalars["step_time_s"] = now - self._step_ended_at
         self._intake.take(scalars, row.scalars, self._probes.read_later)
         if self._recorder is not None:
-            self._recorder.ended(step, row.scalars)
+            self._recorder.ended(step, row.scalars, at=row.time)
         if not math.isfinite(row.scalars.get("loss", 0.0)):
             self._schedule.look_closer(step)
         if step < self._next_step and self._step_ended_at is not None:
@@ -295,6 +312,9 @@ class Monitor:
         with self._finishing:
             if self._recorder is not None:
                 self._recorder.remove()
+        with self._finishing:
+            if self._captures is not None:
+                self._captures.close(self._board.take_new(), crash=reason if status == "crashed" else None)
 
     def _send_rest(self, *, is_crash: bool) -> None:
         """The row of a step that never ended carries what its batch and its forward pass showed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from floatscope.capture import Captures
 from floatscope.config import MonitorConfig
 from floatscope.findings import FindingBoard
 from floatscope.guard import Guard
@@ -15,11 +16,14 @@ class Reactions:
     stays so until the loop goes back.  is_calling: true while the user's function runs.
     """
 
-    def __init__(self, config: MonitorConfig, board: FindingBoard, *, guard: Guard) -> None:
+    def __init__(
+        self, config: MonitorConfig, board: FindingBoard, *, captures: Captures | None = None, guard: Guard
+    ) -> None:
         self.should_stop = False
         self.is_calling = False
         self._is_over = False
         self._board = board
+        self._captures = captures
         self._on_finding = config.on_finding
         self._from_severity = None if config.stop_on is None else SEVERITIES.index(config.stop_on)
         self._from_confidence = config.stop_confidence
@@ -30,6 +34,9 @@ class Reactions:
         if self.is_calling or self._is_over:
             return
         new = self._board.take_new()
+        for finding in new:
+            if self._captures is not None:
+                self._captures.on_finding(finding)
         self.should_stop = self.should_stop or any(map(self._asks_to_stop, new))
         if self._on_finding is None:
             return

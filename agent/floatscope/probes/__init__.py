@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from typing import Any, Protocol
 
+from floatscope.capture import Keeper
 from floatscope.catalog import Catalog
 from floatscope.config import MonitorConfig
 from floatscope.guard import Guard
@@ -44,6 +45,9 @@ class ProbeSet(Protocol):
 
     def collect(self, row: Row) -> Pending:
         """Ends the step for all probes."""
+
+    def keeper(self) -> Keeper | None:
+        """How batches are kept for captures, or None where there is nothing to keep."""
 
     def remove(self) -> None:
         """Takes all probes out of the process."""
@@ -84,6 +88,9 @@ class WithoutTorch:
         if self._gpu is not None:
             row.scalars.update(self._gpu.latest())
         return Nothing()
+
+    def keeper(self) -> None:
+        """Batches of other frameworks are not kept."""
 
     def remove(self) -> None:
         """Stops the GPU's thread."""

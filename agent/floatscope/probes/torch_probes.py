@@ -16,8 +16,10 @@ from floatscope.guard import Guard
 from floatscope.look import Look
 from floatscope.probes.batch_keeper import keep_batch, keep_random
 from floatscope.probes.casts import probe_casts
+from floatscope.probes.coordinates import find_coordinates
 from floatscope.probes.deepspeed import find_deepspeed
 from floatscope.probes.gpu import GpuProbe
+from floatscope.probes.hashes import find_hashes
 from floatscope.probes.inputs import InputCheck, vocabulary_of
 from floatscope.probes.lanes import Lanes
 from floatscope.probes.layer_hooks import find_inspectors, find_plain_layers
@@ -39,6 +41,8 @@ FINDERS: tuple[tuple[Finder, str, str], ...] = (
     (find_state_taps, "finding FP8 state", "amax and scale of FP8 tensors"),
     (find_deepspeed, "finding DeepSpeed", "its loss_scale, skipped_steps and gradient norm"),
     (find_optimizer, "finding the optimizer", "gradient norms, weight updates and loss_scale"),
+    (find_coordinates, "finding the rank's place", "the rank's coordinates"),
+    (find_hashes, "finding what ranks share", "the comparison of ranks by hash"),
 )
 """Every kind of probe, in the order in which they are installed and collected, with what is lost without."""
 
