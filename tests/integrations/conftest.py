@@ -16,9 +16,13 @@ from tests.integrations.recorded import LAUNCHER
 NEEDS: dict[str, tuple[str, ...]] = {  # file: top-level modules, as in find_spec
     "test_accelerate.py": ("accelerate",),
     "test_composer.py": ("composer",),
+    "test_deepspeed.py": ("deepspeed",),
     "test_huggingface.py": ("transformers", "accelerate"),
     "test_lightning.py": ("lightning",),
+    "test_megatron.py": ("megatron",),
+    "test_megatron_bridge.py": ("megatron", "omegaconf", "hydra"),
     "test_torchao.py": ("torchao",),
+    "test_torchtitan.py": ("torchtitan", "torchdata", "tyro", "tensorboard", "spmd_types"),
     "test_trl.py": ("trl", "transformers", "datasets"),
 }
 
