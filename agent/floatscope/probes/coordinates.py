@@ -100,9 +100,18 @@ def standing_of(model: Any, config: MonitorConfig) -> Standing:
     """The rank's place, from the first source that knows it."""
     if config.coordinates:
         given = {name: int(value) for name, value in config.coordinates.items()}
-        alone = dict.fromkeys(DIMENSIONS, 1) if config.world_size == 1 else {}
+        alone = dict.fromkeys(DIMENSIONS, 1) if job_size(config) == 1 else {}
         return Standing(given, alone, "given")
     return _from_megatron() or _from_meshes(model) or _from_ddp(model) or Standing()
+
+
+def job_size(config: MonitorConfig) -> int:
+    """Ranks of the job, from the launcher or from torch.distributed; 1 if neither knows of any."""
+    if config.world_size is not None:
+        return config.world_size
+    distributed = torch.distributed
+    is_up = distributed.is_available() and distributed.is_initialized()
+    return distributed.get_world_size() if is_up else 1
 
 
 def _from_megatron() -> Standing | None:
@@ -137,7 +146,7 @@ def _from_meshes(model: Any) -> Standing | None:
         names = mesh.mesh_dim_names or (("dp",) if is_fsdp and len(here) == 1 else ())
         found: dict[str, tuple[int, int]] = {}
         for dim, name in enumerate(names):
-            kind = _kind_of(str(name))
+            kind = kind_of_dimension(str(name))
             if kind is not None:
                 rank, size = found.get(kind, (0, 1))
                 found[kind] = (rank * mesh.size(dim) + int(here[dim]), size * mesh.size(dim))
@@ -173,7 +182,8 @@ def _root_of(mesh: Any) -> Any:
     return get() if callable(get) else None
 
 
-def _kind_of(name: str) -> str | None:
+def kind_of_dimension(name: str) -> str | None:
+    """Which of dp, tp, pp, cp, ep a mesh's dimension of that name is, None if it cannot be told."""
     for kind, names in _MESH_NAMES.items():
         if name.lower() in names:
             return kind
