@@ -11,9 +11,10 @@ monitor.finish()
 from __future__ import annotations
 
 from floatscope.assembly import watch
+from floatscope.integrations.transformer_engine import te_debug
 from floatscope.monitor import Monitor
 from floatscope.version import version
 
 __version__ = version()
 
-__all__ = ["Monitor", "__version__", "watch"]
+__all__ = ["Monitor", "__version__", "te_debug", "watch"]

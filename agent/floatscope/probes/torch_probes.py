@@ -27,7 +27,10 @@ from floatscope.probes.naming import CallOrder, layers_of
 from floatscope.probes.optimizer import find_optimizer
 from floatscope.probes.probe import Finder, Probe, Scene
 from floatscope.probes.readout import Reading, Readout
+from floatscope.probes.te_current import find_current_scaling
+from floatscope.probes.te_inspect import find_debug_feature
 from floatscope.probes.te_recipe import PLAIN_RECIPES, recipe_of
+from floatscope.probes.te_weights import find_quantised_weights
 from floatscope.probes.tensor_stats import TensorStats
 from floatscope.probes.torchao_float8 import find_float8_layers
 from floatscope.probes.transformer_engine import find_state_taps
@@ -37,7 +40,10 @@ FINDERS: tuple[tuple[Finder, str, str], ...] = (
     (find_inspectors, "finding layers that tell what they cast", "statistics of whole tensors"),
     (find_plain_layers, "finding plain layers", "statistics of plain layers"),
     (find_float8_layers, "finding torchao layers", "statistics of torchao's FP8 tensors"),
+    (find_debug_feature, "finding Transformer Engine's debug API", "statistics of whole FP8 tensors"),
     # after what measures tensors: where two give the same statistic, what the recipe itself has seen wins
+    (find_quantised_weights, "finding quantised weights", "scales of quantised weights"),
+    (find_current_scaling, "finding current scaling", "amax and scale of FP8 tensors"),
     (find_state_taps, "finding FP8 state", "amax and scale of FP8 tensors"),
     (find_deepspeed, "finding DeepSpeed", "its loss_scale, skipped_steps and gradient norm"),
     (find_optimizer, "finding the optimizer", "gradient norms, weight updates and loss_scale"),

@@ -6,6 +6,11 @@ histories holds this rank's amaxes and the scales are those the casts have used.
 function and joins what the global buffers list. It keeps no reference to scale or amax tensors: they are
 reallocated when a history changes its length or a checkpoint is loaded.
 
+It hooks the function, not the place it is called from: versions call it at the end of the outermost context,
+from a module's backward, from a graphed backward, or at the end of the autograd task. Operations of
+``te.ops`` register in the same buffers. Versions before 2.0 have the state in a tensor struct and a buffer of
+inverse scales beside it; the two buffers that are read are the same.
+
 The bundled trainer's emulation keeps its state in the same shape and names its manager on each module.
 """
 
@@ -28,8 +33,8 @@ from floatscope.probes.patch import Patch
 from floatscope.probes.probe import Probe, Scene
 from floatscope.probes.readout import Readout
 from floatscope.probes.statistics import block_of
-from floatscope.probes.te_recipe import format_names
-from floatscope.probes.te_slots import Slot, slots_of
+from floatscope.probes.te_recipe import format_names, meta_of
+from floatscope.probes.te_slots import Slot, expert_rank_of, slots_of
 from floatscope.protocol.formats import FORMATS
 from floatscope.rows import Row
 
@@ -41,7 +46,7 @@ def managers_of(layers: Mapping[nn.Module, str]) -> list[Any]:
     """The manager classes of a model's FP8 modules; Transformer Engine has one per process."""
     found: dict[int, Any] = {}
     for module in layers:
-        if not hasattr(module, "fp8_meta"):
+        if not hasattr(module, "fp8_meta") and not hasattr(module, "_fp8_metas"):
             continue
         manager = getattr(module, "fp8_global_state", None) or real_manager()
         if manager is not None and hasattr(manager, HOOKED):
@@ -64,8 +69,16 @@ def find_state_taps(scene: Scene) -> Iterable[Probe]:
     if real_manager() in managers:
         scene.catalog.describe(recipe={"saturating_cast": True})  # its kernels cast with satfinite
     area = scene.guard.area("FP8 state tap", loses="amax and scale of FP8 tensors")
+    expert_rank = expert_rank_of(scene)
     return [
-        StateTap(manager, scene.layers, catalog=scene.catalog, order=scene.order, area=area)
+        StateTap(
+            manager,
+            scene.layers,
+            catalog=scene.catalog,
+            order=scene.order,
+            area=area,
+            expert_rank=expert_rank,
+        )
         for manager in managers
     ]
 
@@ -94,8 +107,10 @@ class StateTap(Probe):
         catalog: Catalog,
         order: CallOrder,
         area: Area,
+        expert_rank: int = 0,
     ) -> None:
         self._manager = manager
+        self._expert_rank = expert_rank
         self._layers = layers
         self._catalog = catalog
         self._order = order
@@ -180,10 +195,10 @@ class StateTap(Probe):
             position = _position(module, key, forward=forward)
             if position is None or position >= len(sizes):
                 continue
-            meta: Any = module.fp8_meta
-            recipe = meta.get("recipe")
-            fmt = format_names(recipe)[0 if forward else 1]
-            for index, slot in slots_of(module, layer, forward=forward, count=sizes[position]).items():
+            fmt = format_names(meta_of(module, "recipe", forward=forward))[0 if forward else 1]
+            for index, slot in slots_of(
+                module, layer, forward=forward, count=sizes[position], expert_rank=self._expert_rank
+            ).items():
                 columns[int(starts[position]) + index] = slot
                 facts[slot.name] = {"call_order": self._order.of(layer)}
                 if fmt is not None:
@@ -247,10 +262,10 @@ def _is_optional(slots: Any, name: str) -> bool:
 def _position(module: Any, key: str, *, forward: bool) -> int | None:
     """Where the module stands in the list of a buffer key.
 
-    The module says ``[fwd_pos, fwd_key, bwd_pos, bwd_key]``, its keys with or without the direction.
+    The module says ``[fwd_pos, fwd_key, bwd_pos, bwd_key]``, its keys with or without the direction; an
+    operation says ``[pos, key]`` per direction.
     """
-    meta = getattr(module, "fp8_meta", None)
-    where: Sequence[Any] = meta.get("buffer_index_and_autocast_key", ()) if isinstance(meta, dict) else ()
+    where: Sequence[Any] = meta_of(module, "buffer_index_and_autocast_key", forward=forward) or ()
     prefix = "forward_" if forward else "backward_"
     for index in range(0, len(where) - 1, 2):
         position, own_key = where[index], where[index + 1]

@@ -1,0 +1,147 @@
+"""What a quantised tensor of Transformer Engine says about its cast, read without its kernels.
+
+Told by attributes, not by class: names of classes differ between versions, and internal tensors have classes
+of their own. Layouts as in transformer_engine/pytorch/tensor/: ``_scale_inv`` is the inverse of the
+protocol's scale; scales of blocks are padded to multiples of 4 or 128, those of 1 x 128 blocks lie
+transposed, those of MX are exponents (E8M0), those of NVFP4 are E4M3 bytes under one amax for the tensor.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from floatscope.probes.blocks import spread_scale
+
+_DTYPES = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
+_FP4_MAX = 6.0
+_E4M3_MAX = 448.0
+_BLOCK, _MX_BLOCK, _FP4_BLOCK = 128, 32, 16
+
+
+@dataclass(frozen=True)
+class Scales:
+    """Scales of one tensor, in the protocol's sense: what values were multiplied by before the cast.
+
+    fmt: the format's name in the protocol.  scale: shape () or (blocks down, blocks across), in the order of
+    the tensor's elements seen as a matrix.  amax: what the scale was made from where the tensor keeps it.
+    """
+
+    fmt: str
+    scale: Tensor
+    amax: Tensor | None = None
+
+
+def is_quantised(tensor: Any) -> bool:
+    """Whether it is one of Transformer Engine's quantised tensors."""
+    return hasattr(tensor, "_scale_inv") or hasattr(tensor, "_rowwise_scale_inv")
+
+
+def scales_of(tensor: Any) -> Scales | None:
+    """The scales of a quantised tensor's rows; None if it has none, or in an order that only a GEMM knows."""
+    inverse = getattr(tensor, "_scale_inv", None)
+    if isinstance(inverse, Tensor):
+        fmt = _format(tensor)
+        return (
+            Scales(fmt, 1.0 / inverse.detach().float().reshape(())) if fmt and inverse.numel() == 1 else None
+        )
+    codes, stored = _rowwise(tensor)
+    if codes is None or stored is None or getattr(tensor, "_with_gemm_swizzled_scales", False):
+        return None
+    if hasattr(tensor, "_amax_rowwise"):
+        return _fp4(tensor, codes, stored)
+    rows, columns = _shape(codes)
+    fmt = _format(tensor)
+    if fmt is None:
+        return None
+    if stored.dtype == torch.uint8:
+        across = -(-columns // _MX_BLOCK)
+        grid = _exponents(stored[:rows, :across])
+        return Scales(f"mxfp8_{fmt}", grid) if grid.shape == (rows, across) else None
+    across = -(-columns // _BLOCK)
+    if getattr(tensor, "_is_2D_scaled", False):
+        down = -(-rows // _BLOCK)
+        grid = 1.0 / stored.float()[:down, :across]
+    else:
+        down = rows
+        is_compact = "COMPACT" in str(getattr(tensor, "_data_format", ""))  # up to 2.14, for gathers
+        by_rows = stored.float() if is_compact else stored.float().t()
+        grid = 1.0 / by_rows[:rows, :across]
+    return Scales(fmt, grid) if grid.shape == (down, across) else None
+
+
+def dequantised(tensor: Any, found: Scales) -> Tensor | None:
+    """The values that the GEMM uses, float32, as a matrix; None where the codes are not there."""
+    if found.fmt == "nvfp4":
+        packed, _ = _rowwise(tensor)
+        if packed is None:
+            return None
+        values = _unpack(packed)
+    else:
+        codes = getattr(tensor, "_data", None)
+        codes = codes if isinstance(codes, Tensor) else _rowwise(tensor)[0]
+        if codes is None:
+            return None
+        dtype = _DTYPES[found.fmt.removeprefix("mxfp8_")]
+        values = codes.detach().reshape(-1, codes.shape[-1]).view(dtype).float()
+    spread = spread_scale(found.scale, values)
+    return None if spread is None else values / spread
+
+
+def smallest(found: Scales) -> Tensor:
+    """The scale that stands for all blocks, shape (): the smallest; one that is not finite comes first."""
+    largest = found.scale.amax()
+    return torch.where(torch.isfinite(largest), found.scale.amin(), largest)
+
+
+def _rowwise(tensor: Any) -> tuple[Tensor | None, Tensor | None]:
+    codes = getattr(tensor, "_rowwise_data", None)
+    stored = getattr(tensor, "_rowwise_scale_inv", None)
+    if not isinstance(codes, Tensor) or not isinstance(stored, Tensor) or stored.dim() != 2:
+        return None, None
+    return codes.detach(), stored.detach()
+
+
+def _shape(codes: Tensor) -> tuple[int, int]:
+    columns = codes.shape[-1]
+    return codes.numel() // max(columns, 1), columns
+
+
+def _format(tensor: Any) -> str | None:
+    name = getattr(tensor, "_fp8_dtype", None)
+    text = str(getattr(name, "name", name)).lower()
+    return "e4m3" if text.endswith("e4m3") else "e5m2" if text.endswith("e5m2") else None
+
+
+def _exponents(codes: Tensor) -> Tensor:
+    """E8M0 codes of inverse scales as scales: 2^(127 - code), and NaN for 255."""
+    scale = torch.exp2(127.0 - codes.float())
+    return torch.where(codes == 255, torch.nan, scale)
+
+
+def _fp4(tensor: Any, packed: Tensor, stored: Tensor) -> Scales | None:
+    amax = tensor._amax_rowwise
+    if not isinstance(amax, Tensor):
+        return None
+    rows, columns = _shape(packed)
+    across = -(-2 * columns // _FP4_BLOCK)
+    block = stored[:rows, :across].view(torch.float8_e4m3fn).float()
+    if block.shape != (rows, across):
+        return None
+    limit = _FP4_MAX * float(getattr(tensor, "_nvfp4_e4m3_max", _E4M3_MAX))
+    amax = amax.detach().float().reshape(-1, 1)  # one, or one per row
+    if amax.shape[0] not in (1, rows):
+        return None
+    return Scales("nvfp4", limit / (block * amax), amax.amax())
+
+
+def _unpack(packed: Tensor) -> Tensor:
+    """E2M1 codes, two a byte, the first in the low half, as (rows, columns)."""
+    codes = packed.reshape(-1, packed.shape[-1])
+    codes = torch.stack([codes & 15, codes >> 4], dim=-1).reshape(codes.shape[0], -1)
+    exponent, half = ((codes >> 1) & 3).float(), 0.5 * (codes & 1).float()
+    size = torch.where(exponent == 0, half, (1.0 + half) * torch.exp2(exponent - 1.0))
+    return torch.where(codes >= 8, -size, size)
