@@ -11,11 +11,13 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from floatscope.protocol import wire_json, wire_safetensors
+from floatscope.protocol import strict_json, wire_json, wire_safetensors
 from floatscope.protocol.batch import Batch
 from floatscope.protocol.errors import ProtocolError
+from floatscope.protocol.judgement import Judgement as BriefJudgement
 from floatscope.protocol.runinfo import RunInfo, TensorTable
 from floatscope_server.body import Body
+from floatscope_server.closer_look import CloserLook
 from floatscope_server.database import Database
 from floatscope_server.diagnosis import Diagnosis, Judgement
 from floatscope_server.errors import Busy, Refused, SeqConflict, SeqGap, from_protocol
@@ -33,16 +35,20 @@ CONTENT_TYPES = (wire_json.CONTENT_TYPE, wire_safetensors.CONTENT_TYPE)
 RETRIES = 5  # how often a batch starts over because another worker stored one of the same run first
 PACE_WEIGHT = 0.2  # weight of the latest interval in the usual time between batches
 CACHED_DESCRIPTIONS = 128
-LOOK_CLOSER_STEPS = 200  # how long the server asks for every step after a finding
 
 
 @dataclass(frozen=True)
 class Receipt:
-    """The answer to a stored batch. ``repeated``: it had been stored before."""
+    """The answer to a stored batch.
+
+    verdict: what the diagnosis says now, in short; None where it has nothing to say.  repeated: the batch had
+    been stored before.
+    """
 
     expected_seq: int
     segment: int
     settings: dict[str, Any]
+    verdict: dict[str, Any] | None = None
     repeated: bool = False
 
 
@@ -73,6 +79,7 @@ class Ingest:
         self._events = events
         self._baseline_grew = baseline_grew
         self._clock = clock
+        self._closer_look = CloserLook()
         self._cache_guard = threading.Lock()
         self._descriptions: OrderedDict[int, tuple[int, RunInfo]] = OrderedDict()
 
@@ -141,7 +148,10 @@ class Ingest:
         if locked.status == "stalled":
             self._events.publish("run", run=run_id, status="running")
         self._baseline_grew(run_id)
-        return Receipt(seq + 1, segment, settings(judgement, key.last_step))
+        asked = self._closer_look.settings(
+            judgement.verdict, last_step=key.last_step, run=run.id, tensors=described.tensors
+        )
+        return Receipt(seq + 1, segment, asked, brief(judgement, segment=segment))
 
     def _known(
         self, c: Connection, run: RunRecord, at: RankPosition, *, seq: int, body: Body
@@ -205,23 +215,16 @@ class Ingest:
             raise
 
 
-def settings(judgement: Judgement, last_step: int) -> dict[str, Any]:
-    """What the server asks the agent to change: every step, while a warning or worse is fresh."""
+def brief(judgement: Judgement, *, segment: int) -> dict[str, Any] | None:
+    """The verdict in short, for the loop that sent the batch; None where there is none that can be told."""
     if judgement.verdict is None:
-        return {}
-    fresh = [
-        finding
-        for finding in judgement.verdict.get("findings", [])
-        if finding.get("severity") in ("warning", "critical")
-        and finding.get("state") not in ("recovered", "replaced")
-        and last_step - (finding.get("detected_step") or 0) < LOOK_CLOSER_STEPS
-    ]
-    if not fresh:
-        return {}
-    return {
-        "stats_every": 1,
-        "until_step": max(f.get("detected_step") or 0 for f in fresh) + LOOK_CLOSER_STEPS,
-    }
+        return None
+    said = BriefJudgement.of_verdict(judgement.verdict, segment=segment).to_json()
+    try:
+        strict_json.dumps(said).encode()
+    except ValueError:  # as with alerts: what cannot be told costs no batch
+        return None
+    return said
 
 
 def _names_only(batch: Batch) -> TensorTable:

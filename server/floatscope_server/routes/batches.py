@@ -9,8 +9,10 @@ import anyio.to_thread
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from floatscope.protocol.judgement import HEALTHS, MOST_FINDINGS, SEVERITIES
 from floatscope_server import body
 from floatscope_server.answers import Json, ProblemAnswer
+from floatscope_server.closer_look import MOST_LAYERS
 from floatscope_server.errors import Problem
 from floatscope_server.ingest import CONTENT_TYPES, Receipt
 from floatscope_server.routes.fields import Rank, RunId, Seq
@@ -18,6 +20,52 @@ from floatscope_server.services import Services, Use
 
 router = APIRouter(tags=["batches"])
 
+_STEP = {"type": ["integer", "null"], "minimum": 0}
+_FINDING = {
+    "type": "object",
+    "description": "A finding in short; fields that are not known are missing.",
+    "required": ["id", "family", "cause", "severity", "state", "summary", "segment", "rolled_back"],
+    "properties": {
+        **{name: {"type": "string"} for name in ("id", "family", "cause", "state", "summary", "remedy")},
+        **{name: {"type": "string"} for name in ("layer", "tensor")},
+        **{
+            name: {"type": "integer", "minimum": 0}
+            for name in ("onset_step", "onset_first", "detected_step", "resolved_step", "rank", "segment")
+        },
+        "severity": {"enum": list(SEVERITIES)},
+        "confidence": {"type": "number", "minimum": 0, "maximum": 1},
+        "rolled_back": {"type": "boolean"},
+    },
+}
+_VERDICT = {
+    "type": "object",
+    "required": ["status", "judged_step", "segment", "last_clean_step", "summary", "findings"],
+    "properties": {
+        "status": {"enum": list(HEALTHS)},
+        "judged_step": _STEP,
+        "segment": {"type": "integer", "minimum": 0},
+        "last_clean_step": _STEP,
+        "summary": {"type": "string"},
+        "findings": {"type": "array", "maxItems": MOST_FINDINGS, "items": _FINDING},
+    },
+}
+_ANSWER = {
+    "type": "object",
+    "required": ["expected_seq", "segment", "settings"],
+    "properties": {
+        "expected_seq": {"type": "integer", "minimum": 0},
+        "segment": {"type": "integer", "minimum": 0},
+        "settings": {
+            "type": "object",
+            "properties": {
+                "stats_every": {"type": "integer", "minimum": 1},
+                "until_step": {"type": "integer", "minimum": 0},
+                "layers": {"type": "array", "maxItems": MOST_LAYERS, "items": {"type": "string"}},
+            },
+        },
+        "verdict": _VERDICT,
+    },
+}
 _BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
@@ -25,7 +73,13 @@ _BODY: dict[str, Any] = {
             CONTENT_TYPES[0]: {"schema": {"type": "object", "properties": {"steps": {"type": "array"}}}},
             CONTENT_TYPES[1]: {"schema": {"type": "string", "format": "binary"}},
         },
-    }
+    },
+    "responses": {
+        "200": {
+            "description": "stored, or it was there already; a repeat has no verdict and no settings",
+            "content": {"application/json": {"schema": _ANSWER}},
+        }
+    },
 }
 
 
@@ -40,9 +94,8 @@ async def put_batch(request: Request, run_id: RunId, rank: Rank, seq: Seq, servi
         return ProblemAnswer(problem)
     store = partial(_store, services, run_id, rank, seq, sent, request)
     receipt = await anyio.to_thread.run_sync(store, limiter=services.ingest_slots)
-    return Json(
-        {"expected_seq": receipt.expected_seq, "segment": receipt.segment, "settings": receipt.settings}
-    )
+    told = {"expected_seq": receipt.expected_seq, "segment": receipt.segment, "settings": receipt.settings}
+    return Json(told if receipt.verdict is None else {**told, "verdict": receipt.verdict})
 
 
 def _store(services: Services, run_id: str, rank: int, seq: int, sent: bytes, request: Request) -> Receipt:
