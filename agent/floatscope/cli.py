@@ -48,6 +48,11 @@ COMMANDS = {
         "diagnostics",
         "say how far a run is from a baseline, since when and where",
     ),
+    "recorder": Command(
+        "floatscope_diagnostics.recorder.cli",
+        "diagnostics",
+        "say how a run died and what went wrong before, from its flight recorder",
+    ),
     "import": Command(
         "floatscope_diagnostics.importing.cli",
         "diagnostics",

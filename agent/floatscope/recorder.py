@@ -29,6 +29,7 @@ from floatscope.recorder_notes import (
     ending_of,
     fitting,
     pack_now,
+    pack_scalars,
 )
 from floatscope.recorder_rows import pack
 from floatscope.rows import Row
@@ -72,7 +73,8 @@ class FlightRecorder:
         self._told: RunInfo | None = None
         self._told_at = 0.0
         self._step = self._ended = -1
-        self._data_id = b""
+        self._data_id = self._scalars = b""
+        self._ended_at = 0.0
         self._unsaved: bytes | None = None  # the newest state, while there is no file
         self._ending = Ending()
         self._is_ending_written = True
@@ -83,12 +85,14 @@ class FlightRecorder:
         if data_id is not None:
             self._data_id = data_id_text(data_id)
         self._step = step
-        self._now(IN_STEP, {})
+        self._now(IN_STEP)
 
-    def ended(self, step: int, scalars: Mapping[str, float]) -> None:
-        """A step has ended; scalars: what is known of it on the host."""
+    def ended(self, step: int, scalars: Mapping[str, float], *, at: float) -> None:
+        """A step has ended. scalars: what is known of it on the host.  at: the time in its row."""
         self._step = self._ended = step
-        self._now(BETWEEN, scalars)
+        self._ended_at = at
+        self._scalars = pack_scalars(scalars)
+        self._now(BETWEEN)
 
     def failed(self, error: BaseException) -> None:
         """An exception ends the run. Also before anything else of its end is known."""
@@ -139,10 +143,17 @@ class FlightRecorder:
             file.close()
         self.remove()
 
-    def _now(self, phase: int, scalars: Mapping[str, float]) -> None:
+    def _now(self, phase: int) -> None:
+        payload = pack_now(
+            self._step,
+            self._ended,
+            time=time.time(),
+            ended_time=self._ended_at,
+            phase=phase,
+            data_id=self._data_id,
+            scalars=self._scalars,
+        )
         file = self._file
-        room = 4096 - 64 if file is None else file.now_room
-        payload = pack_now(self._step, self._ended, time.time(), phase, self._data_id, scalars, room=room)
         if file is not None:
             file.now(payload)
         else:
@@ -190,8 +201,9 @@ class FlightRecorder:
             created=time.time(),
         )
         self._describe(file)
-        payload = self._unsaved or pack_now(-1, -1, time.time(), STARTING, b"", {}, room=file.now_room)
-        file.now(payload)
+        if self._unsaved is None:
+            self._now(STARTING)
+        file.now(self._unsaved or b"")
         self._file = file
         self._faults.install()
         return file

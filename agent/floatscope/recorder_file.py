@@ -80,11 +80,6 @@ class RecorderFile:
         data = seal(NOW, self._now, payload[: half.size - FRAME_BYTES])
         self._map[half.at : half.at + len(data)] = data
 
-    @property
-    def now_room(self) -> int:
-        """Bytes a payload of ``now`` may have."""
-        return self._now_halves[0].size - FRAME_BYTES
-
     def slot_room(self, kind: bytes) -> int:
         """Bytes that a payload of ENDING or RUN may have, compressed."""
         return halves(self._slot(kind))[0].size - FRAME_BYTES
@@ -200,6 +195,7 @@ def rotate(path: Path, beside: Path) -> None:
     They become ``.1``, what was ``.1`` becomes ``.2``; the oldest of three goes. Raises OSError.
     """
     if not path.exists() or ended_well(path):
+        beside.unlink(missing_ok=True)
         return
     for number in range(KEPT_BEFORE, 0, -1):
         for file in (path, beside):

@@ -22,22 +22,25 @@ from floatscope.protocol.strict_json import dumps
 PHASES = ("starting", "in a step", "between steps")
 STARTING, IN_STEP, BETWEEN = range(3)
 DATA_ID_BYTES = 1024
+SCALARS_BYTES = 2800  # with the rest of the slot less than its 4,072 bytes
 MOST_SCALARS = 64  # of the step under way; the others come with its record
 TRACEBACK_CHARS = 12_000
-_NOW = struct.Struct("<qqdBH")
+_NOW = struct.Struct("<qqddBH")
 
 
 @dataclass(frozen=True)
 class Now:
     """The step under way when the slot was last written.
 
-    step: that began last, or None before the first.  ended: that ended last.  time: Unix seconds of writing.
-    phase: index into PHASES.  data_id: of the last batch.  scalars: of that step, as far as they were known.
+    step: that began last, or None before the first.  ended: that ended last, at ended_time, with its scalars
+    as far as the host knew them.  time: of writing; times are Unix seconds.  phase: index into PHASES.
+    data_id: of the last batch.
     """
 
     step: int | None
     ended: int | None
     time: float
+    ended_time: float
     phase: int
     data_id: str = ""
     scalars: Mapping[str, float] = field(default_factory=dict)
@@ -64,24 +67,30 @@ class Ending:
 
 
 def pack_now(
-    step: int, ended: int, time: float, phase: int, data_id: bytes, scalars: Mapping[str, float], *, room: int
+    step: int, ended: int, *, time: float, ended_time: float, phase: int, data_id: bytes, scalars: bytes
 ) -> bytes:
-    """The slot's payload, at most ``room`` bytes: -1 is no step; scalars are left out if they do not fit."""
-    head = _NOW.pack(step, ended, time, phase, len(data_id)) + data_id
-    if not scalars:
-        return head
+    """The slot's payload; -1 is no step. scalars: from ``pack_scalars``."""
+    return _NOW.pack(step, ended, time, ended_time, phase, len(data_id)) + data_id + scalars
+
+
+def pack_scalars(scalars: Mapping[str, float]) -> bytes:
+    """The first scalars as JSON, NaN as a bare token; nothing if they are too long for the slot."""
     few = scalars if len(scalars) <= MOST_SCALARS else dict(islice(scalars.items(), MOST_SCALARS))
     text = json.dumps(few).encode()
-    return head + text if len(head) + len(text) <= room else head
+    return text if len(text) <= SCALARS_BYTES else b""
 
 
 def unpack_now(payload: bytes) -> Now | None:
     """The slot again; None if it cannot be."""
     if len(payload) < _NOW.size:
         return None
-    step, ended, time, phase, size = _NOW.unpack_from(payload)
+    step, ended, time, ended_time, phase, size = _NOW.unpack_from(payload)
     text = payload[_NOW.size + size :]
-    if phase >= len(PHASES) or not math.isfinite(time) or len(payload) < _NOW.size + size:
+    if (
+        phase >= len(PHASES)
+        or not (math.isfinite(time) and math.isfinite(ended_time))
+        or len(payload) < _NOW.size + size
+    ):
         return None
     try:
         found = json.loads(text) if text else {}
@@ -89,7 +98,8 @@ def unpack_now(payload: bytes) -> Now | None:
         return None
     numbers = {k: v for k, v in found.items() if isinstance(v, float)} if isinstance(found, dict) else {}
     data_id = payload[_NOW.size : _NOW.size + size].decode("utf-8", "replace")
-    return Now(step if step >= 0 else None, ended if ended >= 0 else None, time, phase, data_id, numbers)
+    known = step if step >= 0 else None
+    return Now(known, ended if ended >= 0 else None, time, ended_time, phase, data_id, numbers)
 
 
 def data_id_text(data_id: int | str) -> bytes:
@@ -164,6 +174,8 @@ def process(pid: int) -> dict[str, Any]:
 def is_alive(told: Mapping[str, Any]) -> bool | None:
     """Whether the process that was described runs now; None on another machine or without /proc."""
     boot, began_at, pid = told.get("boot"), told.get("began"), told.get("pid")
+    if boot and told.get("host") == platform.node() and boot != _boot():
+        return False  # this machine has been started again since
     if not boot or boot != _boot() or not isinstance(pid, int) or began_at is None:
         return None
     return bool(began(pid) == began_at)

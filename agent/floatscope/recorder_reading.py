@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from floatscope.protocol.errors import ProtocolError
-from floatscope.protocol.names import MAX_NAME_BYTES, MAX_TENSORS
+from floatscope.protocol.names import MAX_STEP, check_name
 from floatscope.protocol.ring import (
     DETAILS,
     ENDING,
@@ -28,12 +28,12 @@ from floatscope.protocol.ring import (
 )
 from floatscope.protocol.strict_json import loads
 from floatscope.recorder_notes import Ending, Now, unpack_now
-from floatscope.recorder_rows import unpack, unpack_names
+from floatscope.recorder_rows import time_of, unpack, unpack_names
 from floatscope.rows import Row
 
 MAX_ROWS = 1_000_000
 MAX_JSON_BYTES = 128 * 2**20
-MAX_NAMES_BYTES = MAX_TENSORS * MAX_NAME_BYTES
+MAX_NAMES_BYTES = 32 * 2**20
 _TEXT_FIELDS = ("status", "reason", "kind", "message", "traceback", "signal")
 
 
@@ -82,6 +82,23 @@ class Recording:
             self.lost += lost
             yield row
 
+    def tail(self) -> Row | None:
+        """The step that ended last, if it ended too late for a record: what was known of it on the host."""
+        now = self.now
+        if now is None or now.ended is None or not now.scalars or now.ended > MAX_STEP:
+            return None
+        newest = max(self._places, default=None)
+        if newest is not None:
+            scalars, details = self._places[newest]
+            layout = self.header.layout
+            payload = _frame(self._data, scalars, layout.scalars.end, SCALARS, newest) or _frame(
+                self._data, details, layout.details.end, DETAILS, newest
+            )
+            if payload is not None and not time_of(payload) < now.ended_time:
+                return None
+        named = {name: value for name, value in now.scalars.items() if _is_name(name)}
+        return Row(now.ended, now.ended_time, named)
+
     def _note(self, text: str) -> None:
         if text not in self.notes and len(self.notes) < 16:
             self.notes.append(text)
@@ -118,6 +135,14 @@ def read(data: bytes | mmap.mmap) -> Recording:
         first, last = min(recording._places), max(recording._places)
         recording.missing = last - first + 1 - recording.count
     return recording
+
+
+def _is_name(name: str) -> bool:
+    try:
+        check_name(name, field="scalar")
+    except ProtocolError:
+        return False
+    return True
 
 
 def _frame(data: bytes | mmap.mmap, at: int | None, end: int, kind: bytes, number: int) -> bytes | None:

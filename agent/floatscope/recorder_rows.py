@@ -119,6 +119,14 @@ def unpack(scalars: bytes | None, details: bytes | None, names: Names) -> tuple[
     return row, lost
 
 
+def time_of(payload: bytes) -> float:
+    """The time in a record, Unix seconds; NaN if it has none."""
+    try:
+        return _head(payload)[1]
+    except RingError:
+        return math.nan
+
+
 def _head(payload: bytes) -> tuple[int, float, int]:
     if len(payload) < _HEAD.size:
         raise RingError("holds a record that is too short")

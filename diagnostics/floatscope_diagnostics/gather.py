@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import BinaryIO
 
 from floatscope.protocol.batch import Batch
+from floatscope.protocol.ring import MAGIC
 from floatscope.protocol.runinfo import RunInfo
 from floatscope_diagnostics.readers.inputs import Input, expand, open_input
 from floatscope_diagnostics.readers.opening import open_log
@@ -121,7 +122,8 @@ def _open(item: Input, how: Reading) -> AbstractContextManager[Iterator[RunLog]]
 
 
 def _groups(items: Sequence[Input], how: Reading) -> list[list[Input]]:
-    """Puts files together whose run has the same name and whose first steps come from different ranks."""
+    """Puts files together whose run has the same id, or name, and whose first steps come from different
+    ranks."""
     if len(items) == 1:
         return [list(items)]
     by_name: dict[str, tuple[list[Input], set[int]]] = {}
@@ -141,18 +143,22 @@ def _groups(items: Sequence[Input], how: Reading) -> list[list[Input]]:
 
 
 def _name_and_rank(item: Input, how: Reading) -> tuple[str | None, int]:
-    """Name and first rank of a floatscope log; nothing of other inputs, which are not read twice."""
+    """What names the run, and the first rank of a floatscope log or recorder; nothing of other inputs, which
+    are not read twice."""
     if len(item.parts) != 1 or item.parts[0] == "-":
         return None, 0
     try:
         with open_log(item.parts[0]) as opened:
-            if b'"run"' not in opened.peek[:RUN_OBJECT_BYTES]:
+            head = opened.peek[:RUN_OBJECT_BYTES]
+            if b'"run"' not in head and not head.startswith(MAGIC):
                 return None, 0
         with _open(item, replace(how, on_open=None)) as runs:
             log = next(runs, None)
-            if log is None or log.run.name is None:
+            if log is None or (log.run.name is None and not head.startswith(MAGIC)):
                 return None, 0
             first = next(log.batches, None)
-            return log.run.name, first[0] if first is not None else 0
+            run_id = log.run.extra.get("run_id")
+            key = log.run.name if not isinstance(run_id, str) else f"\0{run_id}"
+            return key, first[0] if first is not None else 0
     except UnreadableLog:
         return None, 0

@@ -27,7 +27,8 @@ _RANK = re.compile(r"_globalrank-(\d{1,6})\.log$")
 _CHECKPOINT = re.compile(r"(?:checkpoint|tmp-checkpoint)-(\d{1,15})$")
 _STATE = "trainer_state.json"
 _PACKED = r"(?:\.(?:gz|zst|xz|bz2))?$"
-_NAMED = re.compile(r"\.(?:jsonl|ndjson|log|csv|tsv|out|err|db|sqlite3?|wandb)" + _PACKED, re.I)
+_RECORDER = re.compile(r"\.recorder(\.\d)?$")
+_NAMED = re.compile(r"\.(?:jsonl|ndjson|log|csv|tsv|out|err|db|sqlite3?|wandb|recorder)" + _PACKED, re.I)
 _PERHAPS = re.compile(
     r"(?:log|loss|train|metric|history|progress|result|scalar|stdout|golden)[^/]{0,80}"
     r"\.(?:json|txt)" + _PACKED,
@@ -205,7 +206,7 @@ def _take(path: str, files: list[str], walk: _Search) -> None:
     if os.path.basename(path) == "files" and any(n.endswith(".wandb") for n in _names(parent)):
         walk.left.append("files/output.log beside a .wandb file was left: same run")
         return
-    for name in offline or files:
+    for name in offline or _without_doubles(files, walk):
         full = os.path.join(path, name)
         if name == _STATE:
             walk.states.append(full)
@@ -213,6 +214,19 @@ def _take(path: str, files: list[str], walk: _Search) -> None:
             walk.files.append(full)
         elif len(walk.others) < MAX_OTHERS and not _NEVER_FILE.match(name):
             walk.others.append(full)
+
+
+def _without_doubles(files: list[str], walk: _Search) -> list[str]:
+    """The files without flight recorders whose steps a log beside them holds, and those of earlier lives."""
+    kept = []
+    for name in files:
+        match = _RECORDER.search(name)
+        if match is None or not (match[1] or name[: match.start()] + ".jsonl" in files):
+            kept.append(name)
+    if len(kept) < len(files):
+        left = len(files) - len(kept)
+        walk.left.append(f"{left:,} flight recorders beside a log or of earlier lives were left")
+    return kept
 
 
 def _names(path: str) -> Iterable[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from floatscope.protocol.ring import MAGIC
 from floatscope_diagnostics.readers.run_log import UnreadableLog
 
 _SQLITE = b"SQLite format 3\x00"
@@ -59,8 +60,8 @@ def refuse_foreign(head: bytes) -> None:
 
 
 def is_binary_log(head: bytes) -> bool:
-    """Whether this begins one of the binary logs that are read: SQLite, W&B, TensorBoard events."""
-    return head.startswith((_SQLITE, _WANDB)) or is_event_file(head)
+    """Whether this begins one of the binary logs that are read: SQLite, W&B, TensorBoard events, ours."""
+    return head.startswith((_SQLITE, _WANDB, MAGIC)) or is_event_file(head)
 
 
 def is_event_file(head: bytes) -> bool:

@@ -12,6 +12,7 @@ from typing import BinaryIO
 from floatscope.protocol.batch import Batch
 from floatscope_diagnostics.readers import (
     csv_table,
+    flight_recorder,
     floatscope_jsonl,
     json_records,
     json_series,
@@ -61,6 +62,12 @@ def _documents() -> tuple[Reader, ...]:
             "Hugging Face trainer_state.json",
             _certain(trainer_state.looks_like),
             trainer_state.read,
+        ),
+        Reader(
+            "flight_recorder",
+            "floatscope flight recorder",
+            flight_recorder.certainty,
+            flight_recorder.read,
         ),
         Reader("tensorboard", "TensorBoard event file", tensorboard.certainty, tensorboard.read),
         Reader("wandb_offline", "W&B offline run (.wandb)", wandb_offline.certainty, wandb_offline.read),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timezone
 from html import escape
 from importlib import metadata, resources
@@ -30,13 +30,19 @@ MOST_STRETCHES = 4
 MOST_ARTICLES = 100  # runs in detail, worst first; a page of 4 MB still opens at once
 
 
-def page(done: Sequence[Diagnosed], unread: Sequence[Unread], *, code: int | None = None) -> str:
-    """The whole document. code: exit code of the command, shown at the end."""
+def page(
+    done: Sequence[Diagnosed],
+    unread: Sequence[Unread],
+    *,
+    code: int | None = None,
+    preface: Iterable[str] = (),
+) -> str:
+    """The whole document. code: exit code of the command, shown at the end.  preface: HTML before all."""
     names = words.names_of(done)
     order = sorted(range(len(done)), key=lambda k: -STATUSES.index(done[k].verdict.status))
     worst = done[order[0]].verdict.status if order else "critical"
     title = names[0] if len(done) == 1 else counts(done) if done else "no run could be read"
-    body = [_top(), *_index(done, names, order), *_unread(unread)]
+    body = [_top(), *preface, *_index(done, names, order), *_unread(unread)]
     for k in order[:MOST_ARTICLES]:
         body += _run(done[k], names[k], number=k + 1)
     style = resources.files(__package__).joinpath("page.css").read_text(encoding="utf-8")

@@ -1,0 +1,1 @@
+"""What a flight recorder says, beside the diagnosis of its steps."""
