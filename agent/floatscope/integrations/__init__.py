@@ -1,4 +1,4 @@
 """Callbacks for training frameworks, one module each; importing one imports its framework.
 
-Nothing here is imported by ``import floatscope``.
+``import floatscope`` imports of these only ``transformer_engine``, which needs no framework until it is used.
 """
