@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +15,15 @@ from floatscope.capture import Captures
 from floatscope.catalog import Catalog
 from floatscope.client import HttpTransport
 from floatscope.config import MonitorConfig, from_env
-from floatscope.delivery import Delivery
+from floatscope.courier import Threaded
+from floatscope.delivery import Delivery, News
 from floatscope.findings import FindingBoard, Herald
 from floatscope.guard import Guard
 from floatscope.identity import choose_run_id, thread_name, unique_in_process
-from floatscope.jsonable import jsonable
-from floatscope.leftover import keep_undelivered
+from floatscope.jsonable import describe, jsonable
 from floatscope.local import LocalDiagnosis, verdict_path_of
 from floatscope.monitor import Monitor
+from floatscope.outbox import Outbox
 from floatscope.probes import ProbeSet, attach
 from floatscope.protocol.judgement import Judgement
 from floatscope.protocol.runinfo import RunInfo
@@ -28,6 +31,7 @@ from floatscope.recorder import FlightRecorder, recorder_path
 from floatscope.runlog import RunLog
 from floatscope.schedule import Schedule
 from floatscope.sender import Outlet, Sender
+from floatscope.spool import Spool
 from floatscope.version import version
 
 
@@ -97,6 +101,7 @@ def _assemble(model: Any, optimizer: Any, config: MonitorConfig, *, run_id: str,
     delivery: Delivery | None = None
     sender: Sender | None = None
     recorder: FlightRecorder | None = None
+    wake = threading.Event()
     if config.mode != "off":
         outlets: list[Outlet] = []
         if config.recorder_steps:
@@ -118,9 +123,10 @@ def _assemble(model: Any, optimizer: Any, config: MonitorConfig, *, run_id: str,
                 outlets.append(diagnosis)  # before the log: it looks at what the file holds from earlier
             outlets.append(log)
         if config.mode == "server":
-            delivery = _delivery(config, run_id, catalog, guard, on_settings)
+            news = News(settings=on_settings, verdict=lambda said: _heard(said, hear), url=_shown(config))
+            delivery = _delivery(config, run_id, catalog, guard, schedule, news, wake.set)
             outlets.append(delivery)
-        sender = Sender(outlets, name=thread_name(run_id, config.rank), guard=guard)
+        sender = Sender(outlets, name=thread_name(run_id, config.rank), guard=guard, wake=wake)
         starting = guard.area("starting", loses="the whole record of this run")
         is_started = False
         with starting:
@@ -129,13 +135,8 @@ def _assemble(model: Any, optimizer: Any, config: MonitorConfig, *, run_id: str,
         if not is_started:
             sender = None
 
-    def keep_rest(status: str, reason: str | None) -> Path | None:
-        if delivery is None or not delivery.undelivered:
-            return None
-        path = config.spool_dir / run_id / f"rank{config.rank}.undelivered.jsonl"
-        rest, info = delivery.leftover(), catalog.info()
-        keep_undelivered(path, rest, info=info, run_id=run_id, rank=config.rank, status=status, reason=reason)
-        return path
+    def left_behind() -> str | None:
+        return None if delivery is None else delivery.left_behind()
 
     def farewell() -> str | None:
         if log is None or config.mode != "local" or config.rank != 0:
@@ -154,7 +155,7 @@ def _assemble(model: Any, optimizer: Any, config: MonitorConfig, *, run_id: str,
         settings=asked,
         board=board,
         farewell=farewell,
-        keep_rest=keep_rest,
+        left_behind=left_behind,
         recorder=recorder,
         captures=_captures(config, run_id, probes, catalog, guard),
     )
@@ -177,26 +178,65 @@ def _captures(
     )
 
 
+def _heard(said: object, hear: Callable[[Judgement], None]) -> None:
+    judgement = Judgement.from_json(said)
+    if judgement is not None:
+        hear(judgement)
+
+
+def _shown(config: MonitorConfig) -> Callable[[str], None]:
+    """Says where the run can be watched: once for all ranks, as plain text, whatever logging is set to."""
+
+    def show(url: str) -> None:
+        if config.rank == 0:
+            sys.stderr.write(f"floatscope: watching this run at {describe(url)}\n")
+
+    return show
+
+
 def _delivery(
-    config: MonitorConfig, run_id: str, catalog: Catalog, guard: Guard, on_settings: Any
+    config: MonitorConfig,
+    run_id: str,
+    catalog: Catalog,
+    guard: Guard,
+    schedule: Schedule,
+    news: News,
+    wake: Callable[[], None],
 ) -> Delivery:
     assert config.url is not None
-    return Delivery(
-        run_id=run_id,
+    path = config.spool_dir / run_id / f"rank{config.rank}.spool"
+    transport = HttpTransport(
+        config.url,
+        token=config.token,
+        timeout_s=config.request_timeout_s,
+        user_agent=f"floatscope/{version()} python/{platform.python_version()}",
+    )
+
+    def about() -> dict[str, Any]:
+        run = {key: value for key, value in catalog.info().to_json().items() if key != "tensors"}
+        process = {"host": platform.node(), "pid": os.getpid()}
+        return {"run": {"run_id": run_id, **run}, "rank": config.rank, "url": config.url, **process}
+
+    outbox = Outbox(
         rank=config.rank,
-        transport=HttpTransport(
-            config.url,
-            token=config.token,
-            timeout_s=config.request_timeout_s,
-            user_agent=f"floatscope/{version()} python/{platform.python_version()}",
-        ),
-        info=catalog.info,
         backlog=Backlog(most_rows=config.memory_rows, most_bytes=config.memory_bytes),
+        info=catalog.info,
         guard=guard,
         flush_every_s=config.flush_every_s,
         batch_steps=config.batch_steps,
         compress=config.compress,
-        on_settings=on_settings,
+        open_spool=(lambda: Spool.open(path, limit_bytes=config.spool_bytes)) if config.spool else None,
+        about=about,
+        on_pressure=lambda pressure: schedule.ease(2**pressure),
+    )
+    return Delivery(
+        run_id=run_id,
+        rank=config.rank,
+        courier=Threaded(transport, wake=wake),
+        info=catalog.info,
+        outbox=outbox,
+        guard=guard,
+        news=news,
     )
 
 

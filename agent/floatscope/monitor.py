@@ -59,7 +59,7 @@ class Monitor:
         settings: dict[str, Any],
         board: FindingBoard,
         farewell: Callable[[], str | None],
-        keep_rest: Callable[[str, str | None], Path | None],
+        left_behind: Callable[[], str | None],
         recorder: FlightRecorder | None = None,
         captures: Captures | None = None,
     ) -> None:
@@ -76,7 +76,7 @@ class Monitor:
         self._captures = captures
         self._reactions = Reactions(config, board, captures=captures, guard=guard)
         self._farewell = farewell
-        self._keep_rest = keep_rest
+        self._left_behind = left_behind
         self._recorder = recorder
         self.data_id: int | str | None = None
         self._intake = ScalarIntake(guard)
@@ -331,15 +331,14 @@ class Monitor:
             self._sender.put(row)
         self._pending.clear()
 
-    def _close_sender(self, status: str, reason: str | None) -> None:
+    def _close_sender(self, status: str, reason: str | None, *, timeout_s: float | None = None) -> None:
         assert self._sender is not None
-        is_all_out = self._sender.close(status, reason, timeout_s=self._config.close_timeout_s)
-        if not is_all_out:
-            late = f"the last rows could not be delivered in {self._config.close_timeout_s:g} s"
-            path = None
-            with self._finishing:
-                path = self._keep_rest(status, reason)
-            self._guard.say(f"{late} and are " + ("lost." if path is None else f"kept in {path}"))
+        if timeout_s is None:
+            timeout_s = self._config.close_timeout_s
+        if not self._sender.close(status, reason, timeout_s=timeout_s):
+            left = self._left_behind()
+            if left is not None:
+                self._guard.say(left)
         line = self._farewell()
         if line is not None:
             sys.stderr.write(line + "\n")

@@ -24,13 +24,14 @@ class Schedule:
         self._asked_until = -1
         self._asked_layers: Look | None = None
         self._closer_until = -1
+        self._ease = 1
 
     def look(self, step: int) -> Look:
         """How closely this step is looked at."""
         is_asked = (
             self._asked_every is not None and step <= self._asked_until and step % self._asked_every == 0
         )
-        if step <= self._closer_until or step % self._every == 0:
+        if step <= self._closer_until or step % (self._every * self._ease) == 0:
             is_sampled = True
         else:
             is_sampled = is_asked and self._asked_layers is None
@@ -45,6 +46,10 @@ class Schedule:
             suspects = _names(settings.get("layers"))
             self._asked_layers = Look(suspects=suspects) if suspects else None
             self._asked_until, self._asked_every = until, every
+
+    def ease(self, factor: int) -> None:
+        """Makes the usual look rarer by this factor, 1 and more: what is measured cannot be delivered."""
+        self._ease = factor
 
     def look_closer(self, step: int) -> None:
         """Measures the next few steps in full."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-import time
 from collections import deque
 from collections.abc import Sequence
 from typing import Protocol
@@ -40,13 +39,19 @@ class Outlet(Protocol):
 
 
 class Sender:
-    """A bounded queue and a daemon thread. A forked child has the queue but no thread, and stays silent."""
+    """A bounded queue and a daemon thread. A forked child has the queue but no thread, and stays silent.
 
-    def __init__(self, outlets: Sequence[Outlet], *, name: str, guard: Guard) -> None:
+    wake: set by an outlet's own thread when there is something to do.
+    """
+
+    def __init__(
+        self, outlets: Sequence[Outlet], *, name: str, guard: Guard, wake: threading.Event | None = None
+    ) -> None:
         self.dropped = 0
         self._outlets = outlets
         self._inbox: deque[Row] = deque()
-        self._wake = threading.Event()
+        self._wake = wake or threading.Event()
+        self._shown_dropped = 0
         self._ending: tuple[str, str | None] | None = None
         self._pid = os.getpid()
         self._guard = guard
@@ -69,6 +74,9 @@ class Sender:
                 "inbox", "the steps come faster than they can be taken; some are dropped and counted."
             )
             return
+        if self.dropped != self._shown_dropped:
+            self._shown_dropped = self.dropped
+            row.scalars["agent_dropped_steps"] = float(self.dropped)
         self._inbox.append(row)
 
     def close(self, status: str, reason: str | None, *, timeout_s: float) -> bool:
@@ -81,6 +89,7 @@ class Sender:
         if self._thread.is_alive():
             for outlet in self._outlets:
                 outlet.abort()
+            self._wake.set()
             self._thread.join(1.0)  # an aborted request ends at once; this lets the log be closed properly
             return False
         return True
@@ -88,6 +97,7 @@ class Sender:
     def _run(self) -> None:
         is_told = False
         while True:
+            self._wake.clear()  # before looking: what comes after that sets it again
             is_ending = (
                 self._ending is not None
             )  # looked at before the inbox: what came before it is in there
@@ -104,9 +114,7 @@ class Sender:
             is_told = is_ending
             if is_told and all(outlet.is_done for outlet, _ in self._live()):
                 return
-            if wait > 0 and is_told:
-                time.sleep(wait)  # the event stays set at the end of a run
-            elif wait > 0:
+            if wait > 0:
                 self._wake.wait(wait)
 
     def _live(self) -> list[tuple[Outlet, Area]]:

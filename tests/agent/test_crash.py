@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from floatscope.spool import Spool
 from tests.agent.conftest import read_log
 from tests.agent.fake_server import HttpServer
 
@@ -57,7 +58,9 @@ def test_an_id_out_of_range_leaves_its_batch_and_its_exception(server: HttpServe
     done = run("train(bad_id=10)", {"url": server.url, "run_id": "crash"}, loop=LOOP)
     assert done.returncode == 1
     assert "IndexError" in done.stderr
-    assert "floatscope" not in done.stderr, "nothing of ours in the traceback"
+    frames = [line for line in done.stderr.splitlines() if line.startswith("  File ")]
+    assert frames
+    assert not any("floatscope" in line for line in frames), "nothing of ours in the traceback"
     (ending,) = [body for _, body in server.server.finished]
     assert ending["status"] == "crashed"
     assert ending["reason"].startswith("IndexError: ")
@@ -149,8 +152,12 @@ def test_a_server_that_hangs_delays_the_exit_little_and_what_it_did_not_take_is_
     done = run("train(10)", given)
     assert done.returncode == 1
     assert done.stderr.index("IndexError") < done.stderr.index("could not be delivered")
-    kept = tmp_path / "hung" / "rank0.undelivered.jsonl"
+    kept = tmp_path / "hung" / "rank0.spool"
     assert str(kept) in done.stderr
-    head, *rows = [json.loads(line) for line in kept.read_text().splitlines()]
-    assert (head["run"]["run_id"], head["run"]["status"]) == ("hung", "crashed")
-    assert [row["step"] for row in rows if "loss" in row] == [0, 1]
+    assert f"floatscope resend {tmp_path}" in done.stderr
+    about = json.loads((kept / "run.json").read_text())
+    assert (about["run"]["run_id"], about["status"]) == ("hung", "crashed")
+    assert about["reason"].startswith("IndexError")
+    spool = Spool.open(kept, limit_bytes=2**20)
+    assert spool.steps == 3  # two whole ones and the batch of the one that crashed
+    spool.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,14 @@ from hypothesis import strategies as st
 
 from floatscope.backlog import Backlog
 from floatscope.client import Answer, TransportError
-from floatscope.delivery import Delivery
+from floatscope.courier import Direct
+from floatscope.delivery import Delivery, News
 from floatscope.guard import Guard
+from floatscope.outbox import Outbox
 from floatscope.parcels import History
 from floatscope.protocol.runinfo import RunInfo
 from floatscope.rows import Block, Row
+from floatscope.spool import Spool
 from tests.agent.fake_server import FakeServer
 
 RUN = "delivery"
@@ -74,24 +78,40 @@ class Bench:
     """A delivery with a clock of its own."""
 
     def __init__(
-        self, *, batch_steps: int = 3, most_rows: int = 10_000, server: FakeServer | None = None
+        self,
+        *,
+        batch_steps: int = 3,
+        most_rows: int = 10_000,
+        server: FakeServer | None = None,
+        spool: Path | None = None,
+        limit_bytes: int = 2**30,
+        is_strict: bool = True,
     ) -> None:
         self.now = 0.0
         self.server = server or FakeServer()
         self.wire = Wire(self.server)
         self.seen_settings: list[Mapping[str, Any]] = []
+        self.verdicts: list[object] = []
+        self.urls: list[str] = []
+        self.pressures: list[int] = []
+        guard = Guard(strict=is_strict)
         info = RunInfo(name="delivery", tensors={name: {"format": "e4m3"} for name in NAMES})
         self.delivery = Delivery(
             run_id=RUN,
             rank=0,
-            transport=self.wire,
+            courier=Direct(self.wire),
             info=lambda: info,
-            backlog=Backlog(most_rows=most_rows, most_bytes=2**20),
-            guard=Guard(strict=True),
-            flush_every_s=1.0,
-            batch_steps=batch_steps,
-            compress=True,
-            on_settings=self.seen_settings.append,
+            outbox=Outbox(
+                rank=0,
+                backlog=Backlog(most_rows=most_rows, most_bytes=2**20),
+                info=lambda: info,
+                guard=guard,
+                batch_steps=batch_steps,
+                open_spool=None if spool is None else lambda: Spool.open(spool, limit_bytes=limit_bytes),
+                on_pressure=self.pressures.append,
+            ),
+            guard=guard,
+            news=News(settings=self.seen_settings.append, verdict=self.verdicts.append, url=self.urls.append),
             clock=lambda: self.now,
             rng=random.Random(1),
         )

@@ -200,7 +200,7 @@ def test_a_hanging_server_holds_up_neither_steps_nor_the_end_for_long(server: Ht
         began = time.perf_counter()
         monitor.step(loss=1.0)
         slowest = max(slowest, time.perf_counter() - began)
-    assert slowest < 0.05
+    assert slowest < 1.0  # a step that waited for the server would take 3 s
     began = time.perf_counter()
     monitor.finish()
     assert time.perf_counter() - began < 2.0

@@ -47,16 +47,20 @@ _DTYPES: Mapping[str, type[np.generic]] = {
 _HASH_CHARS = 64
 
 
+def canonical(table: TensorTable) -> str:
+    """The table's canonical JSON: keys sorted, no spaces."""
+    return json.dumps(table, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
 def table_hash(table: TensorTable) -> str:
-    """SHA-256 (hex) of the table's canonical JSON: keys sorted, no spaces, UTF-8."""
-    text = json.dumps(table, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()
+    """SHA-256 (hex) of the table's canonical JSON in UTF-8."""
+    return hashlib.sha256(canonical(table).encode()).hexdigest()
 
 
-def encode(batch: Batch, table: TensorTable, *, with_table: bool) -> bytes:
+def encode(batch: Batch, table: TensorTable, *, with_table: bool, key: str | None = None) -> bytes:
     """The body for a batch.
 
-    The table's names must be the batch's tensor names; lost steps go by JSON (ValueError).
+    key: the table's hash, where it is known.  The table's names must be the batch's tensor names; lost steps go by JSON (ValueError).
     """
     if batch.lost is not None:
         raise ValueError("a hole of lost steps is sent as JSON")
@@ -73,7 +77,7 @@ def encode(batch: Batch, table: TensorTable, *, with_table: bool) -> bytes:
     if len(batch.hist_row):
         arrays["hist_step"] = batch.step[batch.hist_row]
         arrays["hist_log2"] = batch.hist_log2
-    tensors: dict[str, Any] = {"hash": table_hash(table)}
+    tensors: dict[str, Any] = {"hash": table_hash(table) if key is None else key}
     if with_table:
         tensors["table"] = table
     metadata = {
