@@ -8,6 +8,8 @@ from floatscope.findings import FindingBoard
 from floatscope.guard import Guard
 from floatscope.protocol.judgement import SEVERITIES, BriefFinding
 
+OPEN_CAUSE = "undetermined"  # the confidence of such a finding is that of its best guess, not of the finding
+
 
 class Reactions:
     """Takes new findings from the board in the training thread, once a step.
@@ -64,5 +66,9 @@ class Reactions:
             self._from_severity is not None
             and finding.is_alarm
             and SEVERITIES.index(finding.severity) >= self._from_severity
-            and (finding.confidence is None or finding.confidence >= self._from_confidence)
+            and (
+                finding.cause == OPEN_CAUSE
+                or finding.confidence is None
+                or finding.confidence >= self._from_confidence
+            )
         )

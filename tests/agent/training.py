@@ -61,7 +61,8 @@ class Recording:
 @contextmanager
 def recording(path: Path, model: Any = None, optimizer: Any = None, **settings: Any) -> Iterator[Recording]:
     """Watches strictly, every step unless told otherwise, and reads the log at the end."""
-    options: dict[str, Any] = {"stats_every": 1, "gpu": False, "strict": True, "mode": "local", **settings}
+    quick = {"stats_every": 1, "gpu": False, "strict": True, "mode": "local", "diagnose": False}
+    options: dict[str, Any] = {**quick, **settings}
     log = path / "run.jsonl"
     found = Recording(floatscope.watch(model, optimizer, run="probes", log_path=log, **options))
     yield found
