@@ -25,7 +25,7 @@ FIELDS = (
 )  # fmt: skip
 """amax: largest absolute value; NaN is dropped and infinity kept, as in Transformer Engine's cast kernels.
 
-norm: L2 norm of the finite elements. over: abs(x) * scale above the format's maximum. under: non-zero before
+norm: L2 norm of the finite elements. over: abs(x) * scale above ``cast_limit``. under: non-zero before
 the cast, zero after. signal, noise: L2 norms of x and of x minus what the GEMM uses, over elements where both
 are finite. scale: the one used; of several blocks the smallest, which goes with amax. min_block: smallest
 amax of a block. A field that was not measured is -1.
@@ -33,6 +33,15 @@ amax of a block. A field that was not measured is -1.
 
 NOT_MEASURED = -1.0
 _SAFE = (1e-12, 1e12)  # squares of values in here neither vanish nor overflow in float32, also when summed
+
+
+def cast_limit(fmt: FloatFormat) -> float:
+    """Above it a scaled value counts as overflow.
+
+    The format's maximum, and room for the rounding of a scale: one made from this very tensor maps amax onto
+    the maximum, give or take the last bits of float32.
+    """
+    return fmt.max_finite * (1.0 + 2.0**-20)
 
 
 def on_cpu(x: Tensor, used: Tensor | None, scale: Tensor | None, fmt: FloatFormat | None) -> list[float]:
@@ -55,8 +64,8 @@ def on_cpu(x: Tensor, used: Tensor | None, scale: Tensor | None, fmt: FloatForma
         over = NOT_MEASURED
     else:
         worst_scale = float(spread) if spread.numel() == 1 else float(spread.max())
-        might = largest * worst_scale > fmt.max_finite or not math.isfinite(worst_scale)
-        over = float(torch.count_nonzero(x.abs().float() * spread > fmt.max_finite)) if might else 0.0
+        might = largest * worst_scale > cast_limit(fmt) or not math.isfinite(worst_scale)
+        over = float(torch.count_nonzero(x.abs().float() * spread > cast_limit(fmt))) if might else 0.0
     is_scale_sane = bool(torch.isfinite(scale).all())
     if is_scale_sane:  # then the cast leaves zeros zero, and counting both sides is enough
         under = float(max(n - zero - int(torch.count_nonzero(used)), 0))
@@ -147,7 +156,7 @@ def on_device(x: Tensor, used: Tensor | None, scale: Tensor | None, fmt: FloatFo
     if used is not None and fmt is not None and scale is not None:
         spread = spread_scale(scale, x)
         if spread is not None:
-            over = torch.count_nonzero(x.abs() * spread > fmt.max_finite)
+            over = torch.count_nonzero(x.abs() * spread > cast_limit(fmt))
         under = torch.count_nonzero((x != 0) & (used == 0))
         both = is_finite & torch.isfinite(used)
         clean = torch.where(both, x, 0)

@@ -29,6 +29,7 @@ class DebugNames:
         self._expert_rank = expert_rank
         self._owners: dict[str, list[Owner]] = {}
         self._is_complete = False
+        self._is_again = False
 
     @property
     def owners(self) -> Iterator[Owner]:
@@ -39,7 +40,7 @@ class DebugNames:
     def look_up(self) -> None:
         """Reads the names anew."""
         self._owners = {}
-        self._is_complete = True
+        self._is_complete, self._is_again = True, False
         for module, layer in self._layers.items():
             name = getattr(module, "name", None)
             if not isinstance(name, str):
@@ -49,10 +50,15 @@ class DebugNames:
                 self._owners.setdefault(name + added, []).append(Owner(module, layer + part))
 
     def find(self, name: str) -> list[Owner]:
-        """GEMMs of that name; more than one only where names are not unique."""
+        """GEMMs of that name; more than one only where names are not unique.
+
+        An unknown name has them read anew, once after each ``look_up`` from outside, and every time while a
+        module has none yet.
+        """
         found = self._owners.get(name)
-        if found is None and not self._is_complete:
+        if found is None and not (self._is_complete and self._is_again):
             self.look_up()
+            self._is_again = True
             found = self._owners.get(name)
         return found or []
 

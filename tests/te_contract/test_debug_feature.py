@@ -1,0 +1,435 @@
+"""Floatscope's feature in Transformer Engine's real debug API (nvdlfw-inspect), on the real Python code.
+
+The casts on the CPU record what they were given, so what the agent reports is compared with what happened.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import floatscope
+from floatscope.integrations.transformer_engine import debug_config
+from tests.te_contract.te_cpu import TransformerEngine
+
+pytestmark = [pytest.mark.te, pytest.mark.filterwarnings("ignore")]
+
+WIDTH = 32
+ORDER = ["0/input", "0/weight", "2/input", "2/weight", "2/grad_output", "0/grad_output"]
+
+
+@pytest.fixture
+def api(engine: TransformerEngine) -> Iterator[Any]:
+    """nvdlfw-inspect, as in a process that has built no module yet; ended afterwards."""
+    state: Any = importlib.import_module("transformer_engine.debug.pytorch.debug_state")
+    state.TEDebugState._reset()
+    found: Any = importlib.import_module("nvdlfw_inspect.api")
+    assert found.DEBUG_MANAGER is None
+    yield found
+    if found.DEBUG_MANAGER is not None:
+        found.end_debug()
+    state.TEDebugState._reset()
+
+
+def linear(engine: TransformerEngine, width: int, out: int, **options: Any) -> Any:
+    return engine.te.Linear(width, out, bias=False, device="cpu", params_dtype=torch.bfloat16, **options)
+
+
+def two_layers(engine: TransformerEngine) -> Any:
+    return torch.nn.Sequential(linear(engine, WIDTH, 64), torch.nn.GELU(), linear(engine, 64, 16))
+
+
+class Watched:
+    """A model trained on random data under the agent; ``finish`` gives what was logged."""
+
+    def __init__(
+        self, engine: TransformerEngine, model: Any, path: Path, *, recipe: Any = None, **settings: Any
+    ) -> None:
+        self.engine = engine
+        self.model = model
+        self.recipe = recipe if recipe is not None else engine.recipes.Float8CurrentScaling()
+        self._path = path / "run.jsonl"
+        options: dict[str, Any] = {"strict": True, "gpu": False, "stats_every": 1, **settings}
+        self.monitor = floatscope.watch(model, run="te", mode="local", log_path=self._path, **options)
+
+    def forward_backward(self, *, factor: float = 1.0, args: tuple[Any, ...] = ()) -> None:
+        x = factor * torch.randn(16, WIDTH, dtype=torch.bfloat16)
+        with self.engine.te.autocast(enabled=True, recipe=self.recipe):
+            out = self.model(x.requires_grad_(), *args)
+        out.float().pow(2).mean().backward()
+
+    def step(self, **scalars: Any) -> None:
+        self.forward_backward()
+        self.monitor.step(**scalars)
+
+    def finish(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        self.monitor.finish()
+        head, *rows = [json.loads(line) for line in self._path.read_text().splitlines()]
+        return head["run"], rows
+
+
+def inspected(row: dict[str, Any]) -> set[str]:
+    """Tensors with a statistic that only whole tensors give."""
+    return {name for name, stats in row.get("tensors", {}).items() if "sqnr_db" in stats}
+
+
+def test_current_scaling_has_every_statistic_of_every_cast(
+    engine: TransformerEngine, api: Any, tmp_path: Path
+) -> None:
+    assert floatscope.te_debug(log_dir=tmp_path / "te")
+    watched = Watched(engine, two_layers(engine), tmp_path)
+    seen = []
+    for step in range(4):
+        engine.casts.clear()
+        watched.forward_backward(factor=100.0 if step == 2 else 1.0)
+        seen.append({name: cast[1:] for name, cast in zip(ORDER, engine.casts, strict=True)})
+        watched.monitor.step()
+    run, rows = watched.finish()
+    for row, casts in zip(rows, seen, strict=True):
+        assert row["te_inspected"] == 1.0
+        assert inspected(row) == set(ORDER)
+        for name, (amax, scale) in casts.items():
+            stats = row["tensors"][name]
+            assert stats["amax"] == amax
+            assert stats["scale"] == pytest.approx(scale, rel=1e-6)
+            assert stats["overflow_pct"] == 0
+            assert stats["nan_count"] == stats["inf_count"] == 0
+            assert 10 < stats["sqnr_db"] < 60
+    assert run["recipe"]["name"] == "fp8_current_scaling"
+    assert run["recipe"]["transformer_engine"].startswith("2.")
+    assert run["tensors"]["0/input"]["format"] == "e4m3"
+    assert run["tensors"]["2/grad_output"]["format"] == "e5m2"
+
+
+def test_between_sampled_steps_layers_run_their_normal_path(
+    engine: TransformerEngine, api: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    floatscope.te_debug(log_dir=tmp_path / "te")
+    made: list[str] = []
+    module: Any = importlib.import_module("transformer_engine.debug.pytorch.debug_quantization")
+    original = module.DebugQuantizer.__init__
+
+    def note(self: Any, layer: str, *args: Any, **kwargs: Any) -> None:
+        made.append(layer)
+        original(self, layer, *args, **kwargs)
+
+    monkeypatch.setattr(module.DebugQuantizer, "__init__", note)
+    watched = Watched(engine, two_layers(engine), tmp_path, stats_every=4)
+    counts = []
+    for _ in range(10):
+        made.clear()
+        watched.step()
+        counts.append(len(made))
+    _, rows = watched.finish()
+    assert [len(inspected(row)) for row in rows] == [6, 0, 0, 0, 6, 0, 0, 0, 6, 0]
+    assert [row.get("te_inspected") for row in rows[:5]] == [1.0, None, None, None, 1.0]
+    # until the probe knows that nobody counts steps, layers ask once more
+    assert [bool(count) for count in counts[2:]] == [False, False, True, False, False, False, True, False]
+
+
+@pytest.mark.parametrize("when", ["never", "before", "after"])
+def test_the_step_counter_is_moved_once_a_step(
+    engine: TransformerEngine, api: Any, tmp_path: Path, when: str
+) -> None:
+    floatscope.te_debug(log_dir=tmp_path / "te")
+    watched = Watched(engine, two_layers(engine), tmp_path, stats_every=2)
+    counts = []
+    for _ in range(8):
+        watched.forward_backward()
+        if when == "before":
+            api.step()
+        watched.monitor.step()
+        if when == "after":
+            api.step()
+        counts.append(api.DEBUG_MANAGER._trainer_iteration_count)
+    _, rows = watched.finish()
+    moved = [b - a for a, b in itertools.pairwise(counts[2:])]
+    assert moved == [1] * 5
+    assert [len(inspected(row)) for row in rows] == [6, 0] * 4
+
+
+def test_suspects_are_inspected_between_samples(engine: TransformerEngine, api: Any, tmp_path: Path) -> None:
+    floatscope.te_debug(log_dir=tmp_path / "te")
+    watched = Watched(engine, two_layers(engine), tmp_path, stats_every=100)
+    for step in range(8):
+        if step == 3:
+            asked = {"stats_every": 1, "until_step": 6, "layers": ["2"]}
+            watched.monitor._schedule.ask(asked)
+        watched.step()
+    _, rows = watched.finish()
+    mine = {"2/input", "2/weight", "2/grad_output"}
+    found = [inspected(row) for row in rows]
+    assert found[0] == set(ORDER)
+    assert found[1:4] == [set()] * 3
+    assert found[4] == found[5] == mine
+    assert found[7] == set()
+
+
+def test_modules_with_several_gemms_name_them(engine: TransformerEngine, api: Any, tmp_path: Path) -> None:
+    floatscope.te_debug(log_dir=tmp_path / "te")
+    te, options = engine.te, {"bias": False, "device": "cpu", "params_dtype": torch.bfloat16}
+    model = torch.nn.Sequential()
+    model.add_module("qkv", te.LayerNormLinear(WIDTH, WIDTH, **options))
+    model.add_module("mlp", te.LayerNormMLP(WIDTH, 64, **options))
+    watched = Watched(engine, model, tmp_path)
+    watched.step()
+    watched.step()
+    _, rows = watched.finish()
+    layers = ("qkv", "mlp.fc1", "mlp.fc2")
+    wanted = {f"{layer}/{role}" for layer in layers for role in ("input", "weight", "grad_output")}
+    assert inspected(rows[1]) == wanted
+
+
+def test_experts_are_numbered_over_all_ranks(engine: TransformerEngine, api: Any, tmp_path: Path) -> None:
+    floatscope.te_debug(log_dir=tmp_path / "te")
+    grouped = engine.te.GroupedLinear(2, WIDTH, 16, bias=False, device="cpu", params_dtype=torch.bfloat16)
+    watched = Watched(engine, grouped, tmp_path, coordinates={"ep": 3})
+    watched.forward_backward(args=([6, 10],))
+    watched.monitor.step()
+    _, rows = watched.finish()
+    roles = ("input", "weight", "grad_output")
+    assert inspected(rows[0]) == {f"model.experts.{i}/{role}" for i in (6, 7) for role in roles}
+
+
+def test_names_given_later_and_given_twice(engine: TransformerEngine, api: Any, tmp_path: Path) -> None:
+    floatscope.te_debug(log_dir=tmp_path / "te")
+    model = torch.nn.Sequential(
+        linear(engine, WIDTH, WIDTH, name="same"), linear(engine, WIDTH, WIDTH, name="same")
+    )
+    watched = Watched(engine, model, tmp_path)
+    engine.casts.clear()
+    watched.step()
+    casts = [cast[1] for cast in engine.casts]
+    api.infer_and_assign_layer_names(model)
+    watched.step()
+    _, rows = watched.finish()
+    first = rows[0]["tensors"]
+    assert [first[f"{i}/input"]["amax"] for i in (0, 1)] == [casts[0], casts[2]]
+    assert [first[f"{i}/grad_output"]["amax"] for i in (1, 0)] == casts[4:]
+    assert inspected(rows[1]) == {f"{i}/{r}" for i in "01" for r in ("input", "weight", "grad_output")}
+
+
+def test_two_models_and_two_monitors_are_kept_apart(
+    engine: TransformerEngine, api: Any, tmp_path: Path
+) -> None:
+    floatscope.te_debug(log_dir=tmp_path / "te")
+    models = [two_layers(engine), two_layers(engine)]
+    for model in models:
+        api.infer_and_assign_layer_names(model)  # now their layers have the same names
+    both = [Watched(engine, model, tmp_path / str(i)) for i, model in enumerate(models)]
+    both[0].forward_backward()
+    both[1].forward_backward(factor=1000.0)
+    for watched in both:
+        watched.monitor.step()
+    (_, small), (_, large) = both[0].finish(), both[1].finish()
+    assert small[0]["tensors"]["0/input"]["amax"] < 10
+    assert large[0]["tensors"]["0/input"]["amax"] > 1000
+
+
+def test_delayed_scaling_keeps_the_tap_beside_whole_tensors(
+    engine: TransformerEngine, api: Any, tmp_path: Path
+) -> None:
+    floatscope.te_debug(log_dir=tmp_path / "te")
+    recipe = engine.recipes.DelayedScaling(amax_history_len=4)
+    watched = Watched(engine, two_layers(engine), tmp_path, recipe=recipe, stats_every=2)
+    for _ in range(4):
+        watched.step()
+    _, rows = watched.finish()
+    for step, row in enumerate(rows):
+        assert {name for name, stats in row["tensors"].items() if "scale" in stats} >= set(ORDER)
+        assert inspected(row) == (set(ORDER) if step % 2 == 0 else set())
+    assert rows[0]["tensors"]["0/grad_output"]["underflow_pct"] > 0, "the first pass has scale 1"
+
+
+def test_an_own_feature_goes_on_working_beside(engine: TransformerEngine, api: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "own"
+    folder.mkdir()
+    (folder / "own_probe.py").write_text(OWN_FEATURE)
+    own = {
+        "mine": {
+            "enabled": True,
+            "layers": {"layer_name_regex_pattern": r"first"},
+            "transformer_engine": {"OwnProbe": {"enabled": True, "tensors": ["activation", "gradient"]}},
+        }
+    }
+    (tmp_path / "own.yaml").write_text(json.dumps(own))
+    assert floatscope.te_debug(tmp_path / "own.yaml", feature_dirs=[str(folder)], log_dir=tmp_path / "te")
+    model = torch.nn.Sequential(
+        linear(engine, WIDTH, 64, name="first"), torch.nn.GELU(), linear(engine, 64, 16, name="second")
+    )
+    watched = Watched(engine, model, tmp_path, stats_every=4)
+    for _ in range(8):
+        watched.step()
+        api.step()
+    _, rows = watched.finish()
+    registry: Any = importlib.import_module("nvdlfw_inspect.registry")
+    seen = registry.Registry.data["transformer_engine"].features["OwnProbe"].seen
+    expected = [(i, "first", kind) for i in range(0, 8, 3) for kind in ("activation", "gradient")]
+    assert seen == expected, "its own cadence, its own layers"
+    assert [len(inspected(row)) for row in rows] == [6, 0, 0, 0, 6, 0, 0, 0]
+
+
+OWN_FEATURE = """
+from nvdlfw_inspect.registry import Registry, api_method
+from transformer_engine.debug.features.api import TEConfigAPIMapper
+
+
+@Registry.register_feature(namespace="transformer_engine")
+class OwnProbe(TEConfigAPIMapper):
+    def __init__(self):
+        self.seen = []
+
+    @api_method
+    def inspect_tensor_enabled(self, config, layer_name, tensor_name, iteration):
+        return iteration % 3 == 0, iteration + 3 - iteration % 3
+
+    @api_method
+    def inspect_tensor(self, config, layer_name, tensor_name, iteration, tp_group, tensor, **kwargs):
+        if iteration % 3 == 0:
+            self.seen.append((iteration, layer_name, tensor_name))
+"""
+
+
+def test_after_the_monitor_nothing_is_asked_any_more(
+    engine: TransformerEngine, api: Any, tmp_path: Path
+) -> None:
+    from floatscope.probes.te_watchers import feature_watchers
+
+    floatscope.te_debug(log_dir=tmp_path / "te")
+    watched = Watched(engine, two_layers(engine), tmp_path)
+    watchers: Any = feature_watchers()
+    assert len(watchers._watchers) == 1
+    watched.step()
+    watched.finish()
+    assert watchers._watchers == []
+    api.step()
+    watched.forward_backward()
+    api.step()
+    assert all(watched.model[i].next_iter_when_debug_should_be_run is None for i in (0, 2))
+
+
+def test_a_nan_and_an_infinity_are_counted(engine: TransformerEngine, api: Any, tmp_path: Path) -> None:
+    floatscope.te_debug(log_dir=tmp_path / "te")
+    watched = Watched(engine, two_layers(engine), tmp_path)
+    x = torch.randn(16, WIDTH, dtype=torch.bfloat16)
+    x[0, 0], x[1, 1], x[2, 2] = math.nan, math.inf, math.nan
+    with engine.te.autocast(enabled=True, recipe=watched.recipe):
+        watched.model(x)
+    watched.monitor.step()
+    _, rows = watched.finish()
+    stats = rows[0]["tensors"]["0/input"]
+    assert (stats["nan_count"], stats["inf_count"], stats["amax"]) == (2, 1, "Infinity")
+
+
+def test_evaluation_is_not_training(engine: TransformerEngine, api: Any, tmp_path: Path) -> None:
+    floatscope.te_debug(log_dir=tmp_path / "te")
+    watched = Watched(engine, two_layers(engine), tmp_path)
+    watched.forward_backward()
+    watched.model.eval()
+    with torch.no_grad(), engine.te.autocast(enabled=True, recipe=watched.recipe):
+        watched.model(1000 * torch.randn(16, WIDTH, dtype=torch.bfloat16))
+    watched.model.train()
+    watched.monitor.step()
+    _, rows = watched.finish()
+    assert rows[0]["tensors"]["0/input"]["amax"] < 10
+
+
+def test_what_is_missing_is_said_once(
+    engine: TransformerEngine, api: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = two_layers(engine)
+    assert floatscope.te_debug(log_dir=tmp_path / "te") is False, "modules exist already"
+    assert "before the first of them is built" in caplog.text
+    watched = Watched(engine, model, tmp_path)
+    for _ in range(3):
+        watched.step()
+    watched.finish()
+    said = [text for text in caplog.messages if "call floatscope.te_debug()" in text]
+    assert len(said) == 1
+
+
+@pytest.mark.parametrize(("inspect", "recipe"), [(False, "current"), (None, "delayed")])
+def test_who_does_not_need_it_is_not_told(
+    engine: TransformerEngine,
+    api: Any,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    inspect: Any,
+    recipe: str,
+) -> None:
+    chosen = engine.recipes.DelayedScaling() if recipe == "delayed" else None
+    watched = Watched(engine, two_layers(engine), tmp_path, recipe=chosen, te_inspect=inspect)
+    watched.step()
+    watched.finish()
+    assert "te_debug" not in caplog.text
+
+
+def test_a_feature_that_cannot_be_loaded_does_not_end_the_process(
+    engine: TransformerEngine, api: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "bad_feature.py").write_text("raise RuntimeError('broken')\n")
+    assert floatscope.te_debug(feature_dirs=[str(tmp_path / "bad")], log_dir=tmp_path / "te") is False
+    assert "a feature could not be loaded" in caplog.text
+    assert floatscope.te_debug(log_dir=tmp_path / "te") is True
+    assert floatscope.te_debug(log_dir=tmp_path / "te") is True, "a second call changes nothing"
+
+
+def test_training_is_the_same_with_and_without_the_agent(
+    engine: TransformerEngine, api: Any, tmp_path: Path
+) -> None:
+    """On the CPU's casts; on a GPU the debug path is not fused, and its last bits are its own."""
+
+    def train(*, watch: bool) -> torch.Tensor:
+        engine.manager.reset()
+        torch.manual_seed(3)
+        model = two_layers(engine)
+        optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+        monitor = None
+        if watch:
+            monitor = floatscope.watch(
+                model, optimizer, run="same", mode="local", log_path=tmp_path / "run.jsonl", strict=True,
+                gpu=False, stats_every=1,
+            )  # fmt: skip
+        for _ in range(5):
+            x = torch.randn(16, WIDTH, dtype=torch.bfloat16)
+            with engine.te.autocast(enabled=True, recipe=engine.recipes.Float8CurrentScaling()):
+                out = model(x)
+            loss: Any = out.float().pow(2).mean()
+            loss.backward()
+            optimizer.step()
+            if monitor is not None:
+                monitor.step(loss=loss)
+            optimizer.zero_grad()
+        if monitor is not None:
+            monitor.finish()
+        return torch.cat([p.detach().float().flatten() for p in model.parameters()])
+
+    floatscope.te_debug(log_dir=tmp_path / "te")
+    assert torch.equal(train(watch=False), train(watch=True))
+
+
+def test_a_configuration_joins_the_users() -> None:
+    own = {
+        "a": {"enabled": True, "layers": {"layer_name_regex_pattern": "mlp"}, "transformer_engine": {"X": 1}},
+        "off": {"enabled": False, "layers": {"layer_name_regex_pattern": "attn"}},
+    }
+    found = debug_config(own)
+    assert set(found["a"]["transformer_engine"]) == {"X", "FloatscopeStats"}
+    assert found["off"] == own["off"]
+    import re
+
+    rest = re.compile(found["floatscope"]["layers"]["layer_name_regex_pattern"])
+    assert rest.search("layers.0.attn")
+    assert not rest.search("layers.0.mlp.fc1")
+    by_type = {"a": {"enabled": True, "layers": {"layer_types": ["mlp"]}}}
+    assert set(debug_config(by_type)) == {"a"}, "what such a section leaves out cannot be told"
+    assert debug_config()["floatscope"]["layers"] == {"layer_name_regex_pattern": ".*"}
