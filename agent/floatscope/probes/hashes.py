@@ -25,6 +25,7 @@ from floatscope.probes.coordinates import (
     kind_of_dimension,
     standing_of,
 )
+from floatscope.probes.lanes import is_capturing
 from floatscope.probes.naming import models_of
 from floatscope.probes.optimizers import optimizers_of
 from floatscope.probes.probe import Probe, Scene
@@ -40,7 +41,7 @@ HASH_BITS = 53
 _MASK = (1 << HASH_BITS) - 1
 _WORD_BYTES = 8
 _CHUNK = 2**20  # words hashed at a time: some 30 MB of temporary memory on a device
-_CPU_CHUNK = 2**16  # what fits a cache, and memory that is used again
+_CPU_CHUNK = 2**15 - 1  # fits a cache, and is below what torch spreads over threads
 _ODD_1, _ODD_2 = 0x2545F4914F6CDD1D, 0x1E3779B97F4A7C15  # any odd numbers without a pattern
 _SEED_STEP = 0x100000001B3
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -139,10 +140,8 @@ class HashProbe(Probe):
         self._is_due = look.is_sampled
 
     def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        if not self._is_due or self._area.tripped:
+        if not self._is_due or self._area.tripped or is_capturing():
             return
-        if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
-            return  # inside a graph nothing of ours may be recorded by accident
         self._is_due = False
         with self._area, torch.no_grad():
             self._add(PARAM_HASH, self._parameters())

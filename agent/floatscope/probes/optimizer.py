@@ -22,6 +22,7 @@ from floatscope.catalog import Catalog
 from floatscope.guard import Area
 from floatscope.look import Look
 from floatscope.probes.clipping import ClipWatch
+from floatscope.probes.closures import Arguments, with_reading
 from floatscope.probes.coordinates import Standing, standing_of
 from floatscope.probes.gradient_norms import (
     NO_GRADIENT,
@@ -30,6 +31,7 @@ from floatscope.probes.gradient_norms import (
     read_gradients,
 )
 from floatscope.probes.gradients import RootOfSquares, ZeroShare, local_values, norms_of, places_of
+from floatscope.probes.lanes import is_capturing
 from floatscope.probes.loss_scaler import ScalerWatch
 from floatscope.probes.naming import CallOrder, format_of
 from floatscope.probes.optimizer_state import StateCheck
@@ -203,7 +205,7 @@ class OptimizerProbe(Probe):
                 for trained in self._trained.values():
                     if not trained.is_measured and (trained.early or self._may_skip()):
                         self._find_weights(trained)
-                        self._take_gradients(trained)
+                        self._take_gradients(trained, is_used=False)
         with self._area:
             self._add_norm_of_all()
             self._name_point(row.step)
@@ -214,7 +216,7 @@ class OptimizerProbe(Probe):
         self._start_anew()
 
     def _before_clip(self, parameters: Sequence[Any], norm: Tensor | None) -> None:
-        if self._area.tripped:
+        if self._area.tripped or is_capturing():
             return
         with self._area, torch.no_grad():
             for trained, weights in self._ours(parameters):
@@ -248,22 +250,29 @@ class OptimizerProbe(Probe):
                 found.setdefault(id(place[0]), (place[0], []))[1].append(place[1])
         return list(found.values())
 
-    def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+    def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> Arguments | None:
         trained = self._trained.get(id(optimizer))
-        if trained is None or self._area.tripped or trained.is_measured:
-            return  # an optimizer that steps twice is measured once
+        if trained is None or self._area.tripped or trained.is_measured or is_capturing():
+            return None  # an optimizer that steps twice is measured once
+        changed = with_reading(args, kwargs, partial(self._read_step, trained))
+        if changed is None:
+            self._read_step(trained)
+        return changed
+
+    def _read_step(self, trained: _Trained) -> None:
+        """The gradients are there and the weights are still the old ones."""
         with self._area, torch.no_grad():
             if self._steps < FIRST_STEPS:
                 self._steps += 1
                 self._on_first_steps()
             self._find_weights(trained)
-            self._take_gradients(trained)
+            self._take_gradients(trained, is_used=True)
             if trained.updates is not None:
                 trained.updates.before(trained.weights, is_sampled=self.is_sampled)
 
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         trained = self._trained.get(id(optimizer))
-        if trained is None or self._area.tripped or trained.is_measured:
+        if trained is None or self._area.tripped or trained.is_measured or is_capturing():
             return
         trained.is_measured = True
         with self._area, torch.no_grad():
@@ -298,12 +307,18 @@ class OptimizerProbe(Probe):
             weights, with_zeros=self.is_sampled, is_one_device=trained.is_one_device, scale=scale
         )
 
-    def _take_gradients(self, trained: _Trained) -> None:
-        """The gradients of this step: as they were before clipping, or as they are."""
-        if trained.early and not trained.token.is_same(gradient_token(trained.weights)):
-            trained.early.clear()  # they have changed since they were clipped
+    def _take_gradients(self, trained: _Trained, *, is_used: bool) -> None:
+        """The gradients of this step: as they were before clipping, or as they are.
+
+        is_used: the optimizer is about to use them. What a step that is left out has clipped may be zeroed
+        by now.
+        """
         readings = [*trained.early]
-        rest = trained.unread()
+        is_still = not trained.early or trained.token.is_same(gradient_token(trained.weights))
+        if is_used and not is_still:
+            trained.early.clear()  # they have grown since they were clipped
+            readings.clear()
+        rest = trained.unread() if is_used or is_still else ()
         if rest:
             # fused optimizers divide by the loss scale only inside their step
             scale = getattr(trained.optimizer, "grad_scale", None)
