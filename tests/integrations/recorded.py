@@ -52,7 +52,7 @@ def recorded_in(spool: Path, rank: int = 0) -> Recorded:
 
 
 def diagnose_as_critical(monitor: Monitor, *, onset_step: int) -> None:
-    """What the diagnosis thread does when it has found something."""
+    """What the diagnosis thread does when it has found something and is sure of what was before."""
     finding = BriefFinding(
         id="f1",
         family="optimization",
@@ -63,4 +63,4 @@ def diagnose_as_critical(monitor: Monitor, *, onset_step: int) -> None:
         confidence=0.99,
         onset_step=onset_step,
     )
-    monitor._board.post(Judgement("critical", onset_step, onset_step - 1, (finding,)))
+    monitor._board.post(Judgement("critical", onset_step + 1000, onset_step - 1, (finding,)))

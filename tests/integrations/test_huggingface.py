@@ -1,4 +1,4 @@
-"""The callback in the real Trainer: what it records is what the Trainer did, which does the same without it."""
+"""The callback in the real Trainer: what it records is what the Trainer did, and nothing changes by it."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_a_finding_stops_the_training_only_if_asked_to(
 
 
 def test_checkpoints_say_whether_they_are_clean(tmp_path: Path, spool: Path) -> None:
-    """A checkpoint from before the first bad step is clean, one from after it is not."""
+    """One from before the first bad step is clean, one from after it is not, also if that is known later."""
     ours = FloatscopeCallback(run="tiny", diagnose=False, **QUIET)
 
     def find() -> None:

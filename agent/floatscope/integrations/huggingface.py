@@ -39,7 +39,8 @@ class FloatscopeCallback(TrainerCallback):  # type: ignore[misc] # the library h
     ``stop_confidence``); several ranks agree on it at the steps that the Trainer logs.
     options: settings of ``floatscope.watch``.
 
-    Checkpoints get a file ``floatscope.json``: ``is_clean`` is true, false, or null while not judged.
+    Checkpoints get a file ``floatscope.json``: ``is_clean`` is true, false, or null while not judged. It is
+    renewed as the diagnosis goes on.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class FloatscopeCallback(TrainerCallback):  # type: ignore[misc] # the library h
         self._session = Session("FloatscopeCallback", run=run, monitor=monitor, stops=stop, options=options)
         self._wrapped: _TrainingStep | None = None
         self._lr: Any = None
-        self._tags: dict[Path, int] = {}
+        self._tags: dict[Path, tuple[int, bool | None]] = {}
 
     @property
     def monitor(self) -> Monitor | None:
@@ -112,6 +113,7 @@ class FloatscopeCallback(TrainerCallback):  # type: ignore[misc] # the library h
             if self._session.alarms and state.log_history and logs is not None:
                 state.log_history[-1]["floatscope/warnings"] = self._session.alarms
                 logs["floatscope/warnings"] = self._session.alarms
+            self._renew_tags()
         return control
 
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **kwargs: Any) -> None:
@@ -127,8 +129,7 @@ class FloatscopeCallback(TrainerCallback):  # type: ignore[misc] # the library h
             if state.is_world_process_zero and self._session.is_open:
                 folder = Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"
                 if folder.is_dir():
-                    self._tags[folder] = state.global_step
-                self._write_tags()
+                    self._write_tag(folder, state.global_step)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Ends the run."""
@@ -137,21 +138,26 @@ class FloatscopeCallback(TrainerCallback):  # type: ignore[misc] # the library h
 
     def _end(self, status: str, reason: str | None) -> None:
         self._session.finish(status, reason)
-        self._write_tags()  # finishing waits for the diagnosis, so that now more of them are judged
+        self._renew_tags()  # finishing has waited for the diagnosis
         self._tags.clear()
         if self._wrapped is not None:
             self._wrapped.remove()
             self._wrapped = None
 
-    def _write_tags(self) -> None:
-        """Writes the tags of checkpoints, again where the diagnosis was not so far when they were saved."""
-        for folder, step in self._tags.items():
-            text = json.dumps(self._session.tag(step)) + "\n"
-            file = folder / TAG_NAME
-            if folder.is_dir() and not (file.is_file() and file.read_text() == text):
-                partial = file.with_suffix(".json.new")
-                partial.write_text(text)
-                os.replace(partial, file)
+    def _renew_tags(self) -> None:
+        """A fault is proven some steps after it began: what is known now may be more than at saving."""
+        for folder, (step, was_clean) in list(self._tags.items()):
+            if not folder.is_dir():
+                del self._tags[folder]  # the Trainer keeps only the newest checkpoints
+            elif self._session.tag(step)["is_clean"] is not was_clean:
+                self._write_tag(folder, step)
+
+    def _write_tag(self, folder: Path, step: int) -> None:
+        tag = self._session.tag(step)
+        self._tags[folder] = (step, tag["is_clean"])
+        partial = folder / (TAG_NAME + ".new")
+        partial.write_text(json.dumps(tag) + "\n")
+        os.replace(partial, folder / TAG_NAME)
 
     def _before(self, trainer: Any, inputs: Any) -> None:
         with self._session.area:
