@@ -95,6 +95,7 @@ class Parcel:
 
 def encode(parcel: Parcel, *, rank: int, with_table: bool, compress: bool) -> Body:
     """The body of a parcel: safetensors, or JSON where there is nothing but a hole to report."""
+    with_table = with_table or not parcel.table  # an empty one is as short as its name
     if parcel.batch.lost is not None:
         data, content_type = wire_json.encode(parcel.batch, rank=rank), wire_json.CONTENT_TYPE
     else:

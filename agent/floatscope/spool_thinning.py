@@ -124,7 +124,7 @@ def _rewrite(spool: Spool, segment: Segment, level: int, loss: Loss, *, rank: in
 
     def add(parcel: Parcel, body: Body, first: int, last: int) -> None:
         add_table(parcel.table, parcel.table_hash)
-        flags = flags_of(body.headers, with_table=False)
+        flags = flags_of(body.headers, with_table=body.with_table)
         steps, detail = len(parcel.batch), detail_rows(parcel.batch)
         frame = Frame(Kind.BATCH, flags, first, last, steps, detail, 0, len(body.data))
         frames.append((_bytes_of(frame, body.data, None), frame, None))
