@@ -18,7 +18,7 @@ from floatscope.probes.blocks import spread_scale
 
 _DTYPES = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
 _FP4_MAX = 6.0
-_E4M3_MAX = 448.0
+_E4M3_MAX, _E4M3_SMALLEST = 448.0, 2.0**-9
 _BLOCK, _MX_BLOCK, _FP4_BLOCK = 128, 32, 16
 
 
@@ -135,7 +135,8 @@ def _fp4(tensor: Any, packed: Tensor, stored: Tensor) -> Scales | None:
     amax = amax.detach().float().reshape(-1, 1)  # one, or one per row
     if amax.shape[0] not in (1, rows):
         return None
-    return Scales("nvfp4", limit / (block * amax), amax.amax())
+    whole = limit / torch.where(amax == 0, limit, amax)
+    return Scales("nvfp4", whole / block.clamp(min=_E4M3_SMALLEST), amax.amax())  # a block of zeros has 0
 
 
 def _unpack(packed: Tensor) -> Tensor:
