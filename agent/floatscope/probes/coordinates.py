@@ -100,7 +100,7 @@ def standing_of(model: Any, config: MonitorConfig) -> Standing:
     """The rank's place, from the first source that knows it."""
     if config.coordinates:
         given = {name: int(value) for name, value in config.coordinates.items()}
-        alone = dict.fromkeys(DIMENSIONS, 1) if job_size(config) == 1 else {}
+        alone = dict.fromkeys(DIMENSIONS, 1) if config.world_size == 1 else {}
         return Standing(given, alone, "given")
     return _from_megatron() or _from_meshes(model) or _from_ddp(model) or Standing()
 
