@@ -86,7 +86,7 @@ class FloatscopeCallback(Callback):  # type: ignore[misc] # the library has no t
             losses = state.total_loss_dict
             loss = losses.get(TOTAL_LOSS) if losses and losses is not self._losses_seen else None
             self._losses_seen = losses
-            self._session.end_step(self._step, hold=True, lr=self._lr, loss=loss)
+            self._session.end_step(self._step, {"lr": self._lr, "loss": loss}, hold=True)
 
     def eval_end(self, state: Any, logger: Any) -> None:
         """Adds the metrics of an evaluation to the step after which it was made."""

@@ -92,7 +92,7 @@ class FloatscopeCallback(TrainerCallback):  # type: ignore[misc] # the library h
         """Ends the step, or holds it where the Trainer will log or evaluate."""
         with self._session.area:
             is_more_to_come = control.should_log or _evaluates(args, state, control)
-            self._session.end_step(state.global_step, hold=is_more_to_come, lr=self._lr)
+            self._session.end_step(state.global_step, {"lr": self._lr}, hold=is_more_to_come)
             if self._session.wants_to_stop(ranks_meet=False, device=args.device):
                 control.should_training_stop = True
         return control

@@ -97,7 +97,7 @@ class FloatscopeCallback(Callback):  # type: ignore[misc] # the library has no t
             if trainer.global_step <= self._step:
                 return
             self._step = trainer.global_step
-            self._session.end_step(self._step, hold=_validates(trainer, batch_idx), lr=self._lr)
+            self._session.end_step(self._step, {"lr": self._lr}, hold=_validates(trainer, batch_idx))
             ranks_meet = self._step % max(trainer.log_every_n_steps, 1) == 0
             if self._session.wants_to_stop(ranks_meet=ranks_meet, device=trainer.strategy.root_device):
                 trainer.should_stop = True

@@ -129,30 +129,32 @@ class Session:
         else:
             self._losses = self._losses + loss
 
-    def end_step(self, step: int, *, hold: bool = False, **scalars: Any) -> None:
-        """A step has ended. ``loss`` is the sum of ``add_loss`` unless it is given.
+    def end_step(
+        self, step: int, scalars: Mapping[str, Any], *, hold: bool = False, micro_batches: int = 1
+    ) -> None:
+        """A step has ended. ``loss`` is the sum of ``add_loss`` over ``micro_batches``, unless it is given.
 
         hold: the framework will say more of this step (``add``).
         """
         self.release()
         now = time.perf_counter()
         took = None if self._idle_since is None else now - self._idle_since
+        known = {name: value for name, value in scalars.items() if value is not None}
         if self._losses is not None:
-            scalars.setdefault("loss", self._losses)
+            known.setdefault("loss", self._losses / micro_batches if micro_batches > 1 else self._losses)
         self._losses, self._micro_batches, self._idle_since = None, 0, now
-        self._held = (step, scalars, took)
+        self._held = (step, known, took)
         if not hold:
             self.release()
 
-    def add(self, scalars: Mapping[str, Any]) -> bool:
-        """Adds to the step that is held; those of the next step if none is. Returns whether one was."""
+    def add(self, scalars: Mapping[str, Any]) -> None:
+        """Adds to the step that is held, where what is known stays; else to the step under way."""
         self._idle_since = time.perf_counter()
         if self._held is not None:
-            self._held[1].update(scalars)
-            return True
-        if self.is_open and self.monitor is not None:
+            for name, value in scalars.items():
+                self._held[1].setdefault(name, value)
+        elif self.is_open and self.monitor is not None:
             self.monitor.log(scalars)
-        return False
 
     def release(self) -> None:
         """Gives the step that is held to the monitor."""
