@@ -14,3 +14,7 @@ $pip --no-deps megatron-core==0.16.1 megatron-bridge==0.3.1
 $pip "py-cpuinfo<10" requests
 INTEGRATIONS_MUST_RUN=1 OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 \
     .venv-integrations/bin/python -m pytest -W ignore tests/integrations
+# the fused kernels: in a folder of their own, since libraries behave differently where there is triton
+$pip --no-deps --upgrade --target .venv-integrations/triton triton==3.9.0
+KERNELS_MUST_RUN=1 TRITON_INTERPRET=1 OMP_NUM_THREADS=1 PYTHONPATH=.venv-integrations/triton \
+    .venv-integrations/bin/python -m pytest -W ignore tests/kernels
