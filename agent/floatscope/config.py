@@ -98,8 +98,8 @@ class MonitorConfig:
     stop_on: str | None = "critical"
     """Severity from which ``should_stop`` is true: "critical", "warning", or None for never."""
     stop_confidence: float = 0.8
-    """Confidence in a cause from which a finding counts for ``should_stop``; one whose cause is open is a fact
-    all the same (a loss that is NaN) and counts at any."""
+    """Confidence in a cause from which a finding counts for ``should_stop``. One whose cause is open, such as
+    a loss that is NaN, is a fact all the same and counts at any."""
     clean_after: int = 50
     """Steps judged beyond a step before ``is_clean`` says yes: a fault is proven a while after it began."""
     capture: bool = True
