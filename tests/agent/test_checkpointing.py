@@ -97,19 +97,19 @@ class Picture(nn.Module):
         x = self.norm(self.conv(x))
         x = self.conv1(x.flatten(2)).transpose(1, 2)
         x, _ = self.attention(x, x, x)
-        out: Tensor = self.own(x)
+        out: Tensor = self.own(x)[0]
         return out
 
 
 class OwnLinear(nn.Module):
-    """A user's layer: not a torch.nn.Linear, with the weight the other way round."""
+    """A layer that is no torch.nn.Linear and gives its bias beside its output, as Megatron's do."""
 
     def __init__(self) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(8, 2))
 
-    def forward(self, x: Tensor) -> Tensor:
-        return x @ self.weight
+    def forward(self, x: Tensor) -> tuple[Tensor, None]:
+        return x @ self.weight, None
 
 
 def test_every_layer_with_a_weight_matrix_is_measured(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from floatscope.probes.blocks import block_amax, block_shape
 from floatscope.probes.exponents import exponents
-from floatscope.probes.measure import FIELDS, NOT_MEASURED
+from floatscope.probes.measure import FIELDS, NOT_MEASURED, cast_limit
 from floatscope.protocol.formats import FloatFormat
 
 BLOCK = 2048  # elements that a program looks at at a time
@@ -181,6 +181,7 @@ def measure(
     limit = 0.0 if fmt is None else fmt.max_finite
     if used is not None and scale is not None and fmt is not None:
         mode, cast, factor = CAST, used.contiguous(), scale.contiguous()
+        limit = cast_limit(fmt)
         columns = x.shape[-1] if x.dim() else 1
         if scale.numel() == 1:
             shape = (n // columns, columns)

@@ -16,7 +16,7 @@ from floatscope.guard import Area, Guard
 from floatscope.look import Look
 from floatscope.probes.hook import Hook
 from floatscope.probes.naming import format_of, in_backward, is_compiling
-from floatscope.probes.plain_kinds import Kind, plain_layers, stored
+from floatscope.probes.plain_kinds import Kind, plain_layers, stored, tensor_of
 from floatscope.probes.probe import Probe, Scene
 from floatscope.probes.readout import Readout
 from floatscope.probes.tensor_stats import TensorStats
@@ -159,11 +159,12 @@ class PlainLayers(Probe):
             once = self._once(layer)
             if once is None:
                 return
-            fmt = _compute_format(output)
+            result = tensor_of(output)
+            fmt = _compute_format(result)
             if args:
                 self._measure(layer, "input", args[0], fmt, once=once)
             self._measure(layer, "weight", stored(module, "weight"), fmt, once=True)
-            self._catch_gradient(layer, output, fmt)
+            self._catch_gradient(layer, result, fmt)
 
     def _after_embedding(self, layer: str, module: nn.Module, args: Any, output: Any) -> None:
         if is_compiling() or not self._stats.look.wants(layer) or self._area.tripped:
@@ -183,7 +184,7 @@ class PlainLayers(Probe):
             once = self._once(layer)
             if once is None:
                 return
-            result = output[0] if isinstance(output, tuple) and output else output
+            result = tensor_of(output)
             fmt = _compute_format(result)
             if args:
                 self._measure(into, "input", args[0], fmt, once=once)

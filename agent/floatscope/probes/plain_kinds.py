@@ -21,6 +21,10 @@ class Kind(enum.Enum):
     ATTENTION = "attention"
 
 
+EMBEDDINGS = frozenset({"VocabParallelEmbedding"})
+"""Embeddings that are not torch's (Megatron)."""
+
+
 def plain_layers(layers: Mapping[nn.Module, str]) -> Iterator[tuple[nn.Module, str, Kind]]:
     """The layers to hook, with their names.
 
@@ -30,7 +34,7 @@ def plain_layers(layers: Mapping[nn.Module, str]) -> Iterator[tuple[nn.Module, s
     for module, layer in layers.items():
         if _casts(module):
             continue
-        if isinstance(module, nn.Embedding | nn.EmbeddingBag):
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag) or type(module).__name__ in EMBEDDINGS:
             yield module, layer, Kind.EMBEDDING
         elif isinstance(module, nn.MultiheadAttention):
             yield module, layer, Kind.ATTENTION
@@ -54,6 +58,13 @@ def _is_weighted(module: nn.Module) -> bool:
         return False  # that of an image has a weight per place
     weight = module._parameters.get("weight")
     return weight is not None and weight.dim() >= 2
+
+
+def tensor_of(output: Any) -> Any:
+    """A layer's output, which Megatron's layers give together with their bias and torch's attention with its
+    weights.
+    """
+    return output[0] if isinstance(output, tuple) and output else output
 
 
 def stored(module: Any, name: str) -> Any:
