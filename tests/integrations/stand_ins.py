@@ -55,7 +55,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self._names = names
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if name.partition(".")[0] in self._names:
+        if _is_under(name, self._names):
             return importlib.machinery.ModuleSpec(name, self, is_package=True)
         return None
 
@@ -68,12 +68,16 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 @contextmanager
 def empty_packages(*names: str) -> Iterator[None]:
-    """Inside the block, these top-level packages can be imported; afterwards they are gone again."""
+    """Inside the block, these packages and all below them can be imported; afterwards they are gone."""
     finder = _Finder(names)
     sys.meta_path.insert(0, finder)
     try:
         yield
     finally:
         sys.meta_path.remove(finder)
-        for name in [loaded for loaded in sys.modules if loaded.partition(".")[0] in names]:
+        for name in [loaded for loaded in sys.modules if _is_under(loaded, names)]:
             del sys.modules[name]
+
+
+def _is_under(name: str, packages: tuple[str, ...]) -> bool:
+    return any(name == package or name.startswith(package + ".") for package in packages)
