@@ -199,6 +199,9 @@ class Monitor:
             )
             reason = reason or f"status {status}"
             status = "failed"
+        error = sys.exc_info()[1]  # of the except block that finishes the run, if it is one
+        if status != "finished" and error is not None:
+            self._failed(error)
         self._end(status, None if reason is None else describe(reason))
 
     def __enter__(self) -> Monitor:

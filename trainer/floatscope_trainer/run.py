@@ -51,7 +51,8 @@ def run_training(
         ending = Ending("interrupted", f"interrupted by the user at step {training.next_step}")
     except Exception as error:
         reason = f"{type(error).__name__} at step {training.next_step}: {error}"
-        ending = Ending("crashed", reason, error)
+        monitor.finish(status="crashed", reason=reason)  # in here, so that it sees the exception
+        return Ending("crashed", reason, error)
     monitor.finish(status="failed" if ending.status == "interrupted" else ending.status, reason=ending.reason)
     return ending
 

@@ -41,7 +41,9 @@ def facts(story: Story) -> list[tuple[str, str]]:
     out.append(("Recorded", f"{recorded} ({story.steps:,})" if story.first is not None else recorded))
     recipe = story.info.recipe
     if recipe:
-        out.append(("Recipe", ", ".join(f"{key} {value}" for key, value in list(recipe.items())[:12])))
+        short = [f"{key} {value}" for key, value in recipe.items() if key != "name" and _is_short(value)]
+        named = [str(recipe["name"])] if "name" in recipe else []
+        out.append(("Recipe", ", ".join((*named, *short[:12]))))
     if story.versions:
         out.append(("Versions", ", ".join(f"{key} {value}" for key, value in story.versions.items())))
     place = [story.host] if story.host else []
@@ -50,6 +52,10 @@ def facts(story: Story) -> list[tuple[str, str]]:
         out.append(("Place", ", ".join(place)))
     out += [("Damage", text) for text in story.damage]
     return [(head, plain(text)) for head, text in out]
+
+
+def _is_short(value: object) -> bool:
+    return isinstance(value, str | int | float) and len(str(value)) < 60
 
 
 def stack(story: Story) -> list[str]:
