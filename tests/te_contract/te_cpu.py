@@ -6,6 +6,7 @@ module logic, registration in the global buffers, order of updates, checkpoint s
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 from types import SimpleNamespace
 from typing import Any
@@ -34,15 +35,17 @@ class TransformerEngine:
         cuda.is_available = lambda: True
         cuda.get_device_capability = lambda *args, **kwargs: (10, 0)  # no transposed copies are needed
         cuda.current_device = lambda: 0
-        cuda.get_device_properties = lambda *args: SimpleNamespace(multi_processor_count=1)
+        cuda.get_device_properties = lambda *args: SimpleNamespace(multi_processor_count=1, major=10, minor=0)
         cuda.synchronize = lambda *args, **kwargs: None
         cuda.is_current_stream_capturing = lambda: False
+        cuda.device = lambda *args: contextlib.nullcontext()  # up to 2.9 forward passes enter their device
         tensor: Any = torch.Tensor
         tensor.cuda = lambda self, *args, **kwargs: self
         self.te, self._extension = import_transformer_engine()
         self.recipes: Any = importlib.import_module("transformer_engine.common.recipe")
         self.quantization: Any = importlib.import_module("transformer_engine.pytorch.quantization")
         self.manager = self.quantization.FP8GlobalStateManager
+        self.quantizers: Any = importlib.import_module("transformer_engine.pytorch.tensor.float8_tensor")
         self.casts: Casts = []
         self._tensors: Any = importlib.import_module("transformer_engine.pytorch.tensor.float8_tensor")
         storage: Any = importlib.import_module(
@@ -97,6 +100,9 @@ class TransformerEngine:
         else:
             usable = (amax > 0) & torch.isfinite(amax)
             scale = torch.where(usable, limit / amax, torch.ones(())).reshape(())
+            if isinstance(getattr(quantizer, "amax", None), Tensor):  # 2.2 to 2.15
+                quantizer.amax.copy_(amax)
+                quantizer.scale.copy_(scale.reshape(1))
         self.casts.append((type(quantizer).__name__, float(amax), float(scale)))
         data = (tensor.float() * scale).clamp(-limit, limit).to(fp8).view(torch.uint8)
         if out is not None:

@@ -15,6 +15,7 @@ import os
 import sys
 import types
 import warnings
+from importlib import metadata
 from typing import Any
 
 FP8_DTYPES = {"kFloat8E4M3": 7, "kFloat8E5M2": 8}
@@ -64,6 +65,15 @@ _ENUMS = {
     "FP8BwdTensors": "GRAD_OUTPUT1=0 GRAD_INPUT1=1 GRAD_OUTPUT2=2 GRAD_INPUT2=3 GRAD_OUTPUT3=4 GRAD_INPUT3=5",
 }
 """Enums of the compiled module with their values (transformer_engine/pytorch/csrc)."""
+
+
+def _enums(version: str) -> dict[str, str]:
+    """The enums of a version of the package."""
+    major, minor = (int(part) for part in version.split(".")[:2])
+    if (major, minor) >= (2, 15):
+        return _ENUMS
+    backend = "NVTE_Fused_Attn_Backend"
+    return {**_ENUMS, backend: f"NVTE_F16_max512_seqlen=0 {_ENUMS[backend]}"}
 
 
 class _Missing:
@@ -165,7 +175,7 @@ def import_transformer_engine() -> tuple[Any, Any]:
     os.environ["NVTE_UNFUSED_FP8_UPDATE"] = "1"  # the scale update in Python instead of the fused kernel
     extension: Any = _Extension("transformer_engine_torch")
     extension.__file__ = __file__
-    for name, members in _ENUMS.items():
+    for name, members in _enums(metadata.version("transformer_engine")).items():
         pairs = [member.split("=") for member in members.split()]
         setattr(extension, name, enum.IntEnum(name, [(key, int(value)) for key, value in pairs]))
     extension.get_cudnn_version = lambda: 92400

@@ -6,6 +6,7 @@ The casts on the CPU record what they were given, so what the agent reports is c
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import math
 from pathlib import Path
@@ -196,7 +197,7 @@ def lengthen_history(engine: TransformerEngine, module: Any, length: int) -> Non
     The package's own ``adjust_amax_history_length`` does this, but in 2.20.2 it registers the tensors of one
     direction for both.
     """
-    state = engine.manager.quantization_state
+    state = getattr(engine.manager, "quantization_state", engine.manager)  # an object since 2.15
     fwd_pos, fwd_key, bwd_pos, bwd_key = module.fp8_meta["buffer_index_and_autocast_key"]
     for name, position, key in (("scaling_fwd", fwd_pos, fwd_key), ("scaling_bwd", bwd_pos, bwd_key)):
         found = module.fp8_meta[name]
@@ -238,16 +239,35 @@ def test_removal_puts_the_package_back(engine: TransformerEngine, tmp_path: Path
     assert engine.manager.__dict__["reduce_and_update_fp8_tensors"] is before
 
 
-def test_current_scaling_has_no_state_to_tap_and_is_named(engine: TransformerEngine, tmp_path: Path) -> None:
+def keeps_current_scales(engine: TransformerEngine) -> bool:
+    """Whether quantizers of current scaling keep amax and scale, as in 2.2 to 2.15."""
+    made = inspect.getsource(engine.quantizers.Float8CurrentScalingQuantizer.__init__)
+    return "self.amax = " in made
+
+
+def test_current_scaling_is_named_and_read_where_quantizers_keep_it(
+    engine: TransformerEngine, tmp_path: Path
+) -> None:
     watched = Watched(
         engine, torch.nn.Sequential(linear(engine)), engine.recipes.Float8CurrentScaling(), tmp_path
     )
-    watched.forward_backward()
-    watched.monitor.step(loss=1.0)
+    seen = []
+    for factors in ([1.0], [3.0, 50.0, 2.0]):
+        engine.casts.clear()
+        for factor in factors:
+            watched.forward_backward(factor=factor)
+        seen.append([engine.casts[start::3] for start in range(3)])
+        watched.monitor.step(loss=1.0)
     run, rows = watched.finish()
     assert run["recipe"]["name"] == "fp8_current_scaling"
     assert rows[0]["loss"] == 1.0
-    assert "tensors" not in rows[0]
+    if not keeps_current_scales(engine):
+        assert "tensors" not in rows[0]
+        return
+    for row, casts in zip(rows, seen, strict=True):
+        for name, passes in zip(("0/input", "0/weight", "0/grad_output"), casts, strict=True):
+            assert row["tensors"][name] == {"amax": max(p[1] for p in passes), "scale": passes[-1][2]}
+    assert run["tensors"]["0/grad_output"]["format"] == "e5m2"
 
 
 def test_training_is_the_same_with_and_without_the_agent(engine: TransformerEngine, tmp_path: Path) -> None:
@@ -312,7 +332,7 @@ def test_buffers_that_do_not_fit_each_other_are_passed_over(
     watched = Watched(engine, torch.nn.Sequential(linear(engine)), recipe, tmp_path)
     watched.forward_backward()
     watched.monitor.step()
-    state = engine.manager.quantization_state
+    state = getattr(engine.manager, "quantization_state", engine.manager)  # an object since 2.15
     key = next(key for key in state.global_scale_buffer if key.startswith("forward_"))
     whole = state.global_scale_buffer[key][0]
     state.global_scale_buffer[key][0] = whole[:2]
