@@ -37,6 +37,11 @@ COMMANDS = {
         "trainer",
         "train the bundled model in any precision, with or without a fault",
     ),
+    "replay": Command(
+        "floatscope_trainer.replay.cli",
+        "trainer",
+        "run a step of a run of train again, without FP8 and with one layer without it",
+    ),
     "demo": Command(
         "floatscope_trainer.demo.cli",
         "all",

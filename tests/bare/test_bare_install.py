@@ -59,7 +59,8 @@ print(threading.active_count())
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
 def test_a_command_without_its_extra_says_which(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    needed = {"serve": "fastapi", "train": "torch", "demo": "torch"}.get(name)  # the others need no package
+    packages = {"serve": "fastapi", "train": "torch", "replay": "torch", "demo": "torch"}
+    needed = packages.get(name)  # the others need no package
     if needed is None or importlib.util.find_spec(needed) is not None:
         assert "pip install 'floatscope[x]'" in missing_extra(name, "x", "y")
         return

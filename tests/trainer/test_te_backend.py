@@ -155,7 +155,7 @@ def test_checkpoint_brings_back_scales_that_do_not_exist_yet(
     first.optimizer.param_groups[0]["step"] = 2  # where FusedAdam counts
     first.save(tmp_path / "a.safetensors", run_id="a")
     second = train(tiny_text(), 0)
-    layers = second.backend.layers  # type: ignore[attr-defined]
+    layers = second.backend.layers
     hidden = {n: layer.__dict__.pop("fp8_meta") for n, layer in layers.items()}
     for layer_name, layer in layers.items():
         layer.register_forward_pre_hook(lambda m, args, n=layer_name: setattr(m, "fp8_meta", hidden[n]))

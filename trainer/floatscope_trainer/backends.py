@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-from floatscope_trainer.config import OptimConfig, TrainConfig
+from floatscope_trainer.config import OptimConfig, Precision, TrainConfig
 from floatscope_trainer.emulated.backend import EmulatedBackend
 from floatscope_trainer.te_backend import TransformerEngineBackend
 
@@ -21,9 +22,14 @@ class TrainingBackend(Protocol):
 
     @property
     def model(self) -> nn.Module: ...
+    @property
+    def layers(self) -> Mapping[str, nn.Module]: ...
     def autocast(self) -> AbstractContextManager[None]: ...
     def evaluating(self) -> AbstractContextManager[None]: ...
     def make_optimizer(self, config: OptimConfig, *, scaled_gradients: bool) -> torch.optim.Optimizer: ...
+    def in_precision(
+        self, precision: Precision, *, layers: Sequence[str] | None = None
+    ) -> AbstractContextManager[None]: ...
     def scale_state(self) -> dict[str, Tensor]: ...
 
 

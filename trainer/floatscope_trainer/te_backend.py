@@ -7,14 +7,15 @@ Checked against the real Python package of Transformer Engine 2.20 with its kern
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from floatscope_trainer.config import OptimConfig, TrainConfig
+from floatscope_trainer.config import OptimConfig, Precision, TrainConfig
 from floatscope_trainer.emulated.backend import ROUNDED_TO, decay_groups, scale_state
 from floatscope_trainer.emulated.quantizers import Quantizer
 from floatscope_trainer.model import GPT, initialise
@@ -103,6 +104,34 @@ class TransformerEngineBackend:
             for name, tensor in self.scale_state().items():
                 if name.endswith("amax_history"):
                     tensor[0].zero_()
+
+    @contextmanager
+    def in_precision(self, precision: Precision, *, layers: Sequence[str] | None = None) -> Iterator[None]:
+        """Inside, the layers named (all if None) compute in bf16 instead of FP8.
+
+        precision: bf16; the library's layers here know no other beside FP8, else BackendUnavailable.
+        """
+        if precision != "bf16":
+            raise BackendUnavailable(f"layers on Transformer Engine run in fp8 or bf16, not in {precision}")
+        if layers is None:
+            was, self._enabled = self._enabled, False
+            try:
+                yield
+            finally:
+                self._enabled = was
+            return
+        chosen = [self.layers[name] for name in layers]
+        for layer in chosen:
+            layer.forward = partial(self._without_fp8, layer.forward)
+        try:
+            yield
+        finally:
+            for layer in chosen:
+                del layer.forward
+
+    def _without_fp8(self, forward: Any, *args: Any, **kwargs: Any) -> Any:
+        with self._te.autocast(enabled=False, recipe=self._recipe):
+            return forward(*args, **kwargs)
 
     def make_optimizer(self, config: OptimConfig, *, scaled_gradients: bool) -> torch.optim.Optimizer:
         """Transformer Engine's FusedAdam in AdamW mode with float32 master weights behind the bf16 ones."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -79,6 +79,23 @@ class EmulatedBackend:
         """Around an evaluation: same arithmetic, no trace in the scale state."""
         return self.global_state.paused()
 
+    @contextmanager
+    def in_precision(self, precision: Precision, *, layers: Sequence[str] | None = None) -> Iterator[None]:
+        """Inside, the layers named (all if None) compute in this precision instead of their own.
+
+        precision: fp32, bf16 or fp16. Their scale state is left as it is, faults at their quantizers too.
+        """
+        chosen = [self.layers[name] for name in (self.layers if layers is None else layers)]
+        kept = [(layer, layer.quantizers, layer.result_dtype) for layer in chosen]
+        try:
+            for layer in chosen:
+                layer.quantizers = _round_trips(precision)
+                layer.result_dtype = ROUNDED_TO[precision]
+            yield
+        finally:
+            for layer, quantizers, result_dtype in kept:
+                layer.quantizers, layer.result_dtype = quantizers, result_dtype
+
     def make_optimizer(self, config: OptimConfig, *, scaled_gradients: bool) -> torch.optim.Optimizer:
         """AdamW on float32 weights, no decay for norms.  scaled_gradients: a GradScaler steps it (fp16)."""
         return torch.optim.AdamW(
@@ -124,8 +141,12 @@ def _equip(layer: EmulatedLinear, *, precision: Precision, recipe: Recipe, mode:
     if precision == "fp8":
         layer.quantizers = {role: _fp8_quantizer(layer, role, recipe, mode) for role in QUANTIZED_ROLES}
     else:
-        layer.quantizers = {role: RoundTrip(role=role, fmt=precision) for role in QUANTIZED_ROLES}
+        layer.quantizers = _round_trips(precision)
         layer.result_dtype = ROUNDED_TO[precision]
+
+
+def _round_trips(precision: Precision) -> dict[str, Quantizer]:
+    return {role: RoundTrip(role=role, fmt=precision) for role in QUANTIZED_ROLES}
 
 
 def _fp8_quantizer(layer: EmulatedLinear, role: str, recipe: Recipe, mode: CastMode) -> Quantizer:
