@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,3 +67,21 @@ def diagnose_as_critical(monitor: Monitor, *, onset_step: int) -> None:
         onset_step=onset_step,
     )
     monitor._board.post(Judgement("critical", onset_step + 1000, onset_step - 1, (finding,)))
+
+
+def run_example(name: str, spool: Path, *before: str) -> Recorded:
+    """Runs ``examples/NAME/train.py`` as a user does, in a process of its own, and reads what it recorded.
+
+    before: arguments of Python ahead of the script's path.
+    """
+    script = Path(__file__).parents[2] / "examples" / name / "train.py"
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", *before, str(script)],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return recorded_in(spool)

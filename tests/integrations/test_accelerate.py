@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from floatscope.integrations.accelerate import FloatscopeTracker
-from tests.integrations.recorded import QUIET, diagnose_as_critical, recorded_in
+from tests.integrations.recorded import QUIET, diagnose_as_critical, recorded_in, run_example
 
 WORDS = 19
 
@@ -158,3 +158,11 @@ def test_a_finding_can_stop_the_loop(spool: Path) -> None:
     loop.run()
     assert recorded_in(spool).steps == [0]
     assert tracker.state_dict()["is_clean"] is False
+
+
+def test_the_example_runs(spool: Path) -> None:
+    """As it stands, in a process of its own."""
+    run = run_example("accelerate", spool)
+    assert run.steps == list(range(16))
+    assert [row["step"] for row in run.rows if "accuracy" in row] == [7, 15]
+    assert run.head["status"] == "finished"

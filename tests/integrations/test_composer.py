@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from tests.integrations.composer_cpu import load_composer
-from tests.integrations.recorded import QUIET, diagnose_as_critical, recorded_in
+from tests.integrations import composer_cpu
+from tests.integrations.recorded import QUIET, diagnose_as_critical, recorded_in, run_example
 
-composer = load_composer()
+composer = composer_cpu.load_composer()
 from composer.core import Callback  # noqa: E402 - after the package can be loaded
 from composer.loggers import InMemoryLogger  # noqa: E402
 from composer.models import ComposerModel  # noqa: E402
@@ -207,3 +207,10 @@ def test_a_fit_that_fails_is_no_finished_run(trainers: Any, spool: Path) -> None
 def test_no_stand_in_is_left_behind() -> None:
     """Other tests of this process see what is installed."""
     assert not {name.partition(".")[0] for name in sys.modules} & {"mcli"}
+
+
+def test_the_example_runs(spool: Path) -> None:
+    """As it stands, in a process of its own."""
+    run = run_example("composer", spool, composer_cpu.__file__)
+    assert run.steps == list(range(1, 17))
+    assert run.head["status"] == "finished"

@@ -13,7 +13,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, 
 
 import floatscope
 from floatscope.integrations.huggingface import FloatscopeCallback
-from tests.integrations.recorded import QUIET, diagnose_as_critical, recorded_in
+from tests.integrations.recorded import QUIET, diagnose_as_critical, recorded_in, run_example
 
 WORDS = 31
 PLAIN_STEP = Trainer.training_step
@@ -233,3 +233,11 @@ def test_a_nan_that_the_trainer_filters_out_is_seen(tmp_path: Path, spool: Path)
     ran.train()
     assert all(loss == loss for loss in logged(ran, "loss"))
     assert recorded_in(spool).column("loss")[4:] == ["NaN", "NaN"]
+
+
+def test_the_example_runs(spool: Path) -> None:
+    """As it stands, in a process of its own."""
+    run = run_example("huggingface", spool)
+    assert run.steps == list(range(1, 41))
+    assert [row["step"] for row in run.rows if "eval_loss" in row] == [20, 40]
+    assert run.head["status"] == "finished"

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from floatscope.integrations.lightning import FloatscopeCallback
-from tests.integrations.recorded import QUIET, diagnose_as_critical, recorded_in
+from tests.integrations.recorded import QUIET, diagnose_as_critical, recorded_in, run_example
 
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 WORDS = 19
@@ -209,3 +209,11 @@ def test_a_person_who_interrupts_has_not_crashed_the_run(tmp_path: Path, spool: 
         trainer(tmp_path, FloatscopeCallback(run="tiny", **QUIET), _At(3, interrupt)).fit(Tiny(), loader())
     head = recorded_in(spool).head
     assert (head["status"], head["reason"]) == ("failed", "KeyboardInterrupt")
+
+
+def test_the_example_runs(spool: Path) -> None:
+    """As it stands, in a process of its own."""
+    run = run_example("lightning", spool)
+    assert run.steps == list(range(1, 33))
+    assert [row["step"] for row in run.rows if "eval_loss" in row] == [16, 32]
+    assert run.head["status"] == "finished"
