@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -49,6 +50,17 @@ def gloo() -> Iterator[None]:
             yield
         finally:
             dist.destroy_process_group()
+
+
+def example(name: str) -> Any:
+    """The module ``examples/NAME/train.py``."""
+    path = Path(__file__).parents[2] / "examples" / name / "train.py"
+    spec = importlib.util.spec_from_file_location(f"example_{name}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def flat_weights(models: Any) -> Tensor:

@@ -15,7 +15,8 @@ from torch import Tensor
 import floatscope
 from floatscope.integrations.deepspeed import watch_engine
 from tests.agent.training import batch, loss_of, small_model
-from tests.integrations.one_rank import flat_weights, gloo, rows_of, settings, tensors_with
+from tests.integrations.one_rank import example, flat_weights, gloo, rows_of, settings, tensors_with
+from tests.integrations.recorded import recorded_in
 
 MICRO_BATCHES = 6
 ACCUMULATE = 2
@@ -136,3 +137,14 @@ def test_what_is_no_engine_is_refused(tmp_path: Path) -> None:
     """With what was given and what is expected."""
     with pytest.raises(TypeError, match="got a Sequential, not a DeepSpeed engine"):
         watch_engine(small_model(), run="x", **settings(tmp_path))
+
+
+def test_the_example_learns_and_is_recorded(spool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ZeRO 1 in fp16: every optimizer step, with its loss scale."""
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    example("deepspeed").main()
+    run = recorded_in(spool)
+    assert run.steps == list(range(1, 31))
+    assert run.column("loss")[-1] < 0.7 * run.column("loss")[0]
+    assert run.column("loss_scale")[0] == 4096.0
+    assert "layers.1/input" in run.tensors("amax")

@@ -20,7 +20,8 @@ from tests.integrations.megatron_cpu import (
     on_cpu,
     zero,
 )
-from tests.integrations.one_rank import flat_weights, rows_of, settings, tensors_with
+from tests.integrations.one_rank import example, flat_weights, rows_of, settings, tensors_with
+from tests.integrations.recorded import recorded_in
 
 STEPS = 3
 
@@ -158,3 +159,13 @@ def test_what_cannot_be_watched_is_refused(tmp_path: Path) -> None:
         watch_pretrain(run="x", module=types.ModuleType("other"), **settings(tmp_path))
     with pytest.raises(ModuleNotFoundError, match=r"megatron\.training"):
         watch_pretrain(run="x", **settings(tmp_path))
+
+
+def test_the_example_learns_and_is_recorded(spool: Path) -> None:
+    """Its loop; what starts a process for each GPU is left out."""
+    module = example("megatron")
+    module.train(*module.build(), steps=30, device="cpu")
+    run = recorded_in(spool)
+    assert run.steps == list(range(1, 31))
+    assert run.column("loss")[-1] < 0.9 * run.column("loss")[0]
+    assert all(norm > 0 for norm in run.column("grad_norm"))

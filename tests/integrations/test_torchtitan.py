@@ -12,7 +12,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from floatscope.integrations.torchtitan import watch_trainer
-from tests.integrations.one_rank import flat_weights, launched, rows_of, settings, tensors_with
+from tests.integrations.one_rank import example, flat_weights, launched, rows_of, settings, tensors_with
+from tests.integrations.recorded import recorded_in
 from tests.integrations.torchtitan_cpu import config_of, import_torchtitan
 
 STEPS = 4
@@ -121,3 +122,15 @@ def test_what_is_no_trainer_is_refused(tmp_path: Path) -> None:
     """With what is missing and what is expected."""
     with pytest.raises(TypeError, match=r"got a object without train_step.*config\.build"):
         watch_trainer(object(), run="x", **settings(tmp_path))
+
+
+def test_the_example_is_recorded(tmp_path: Path, spool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torchtitan's configuration in, a run out; the process group is gone, as after its own script."""
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", "0")
+    with launched():
+        example("torchtitan").train(config_of(tmp_path, steps=3, log_freq=1))
+    run = recorded_in(spool)
+    assert run.steps == [1, 2, 3]
+    assert run.head["config"]["training"]["steps"] == 3
+    assert not dist.is_initialized()

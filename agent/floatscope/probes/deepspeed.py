@@ -8,6 +8,7 @@ is the setting, 0 for dynamic scaling.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -33,9 +34,15 @@ def is_engine(model: Any) -> bool:
 
 def deepspeed_optimizer(optimizer: Any) -> Any:
     """DeepSpeed's optimizer of mixed precision or ZeRO inside wrappers, or None."""
+    if "deepspeed" not in sys.modules:
+        return None
+    if isinstance(optimizer, list | tuple) and len(optimizer) == 1:
+        optimizer = optimizer[0]
     for _ in range(_MOST_WRAPPERS):
         if optimizer is None or _is_a(optimizer, "DeepSpeedOptimizer"):
             return optimizer
+        if hasattr(optimizer, "chained_optimizers"):  # Megatron's, which asserts that it holds only one
+            return None
         optimizer = getattr(optimizer, "optimizer", None)
     return None
 
