@@ -4,8 +4,8 @@
     python examples/plain/train.py
     python examples/plain/train.py --steps 120     # goes on where the first has ended, in the same run
 
-Checkpoints are kept in ./plain-checkpoints. The record and the verdict are written to a folder that is printed
-at the end; with FLOATSCOPE_URL set they go to a server instead.
+Checkpoints are kept in ./plain-checkpoints. The record and the verdict are written to a folder that is
+printed at the end; with FLOATSCOPE_URL set they go to a server instead.
 """
 
 from __future__ import annotations
