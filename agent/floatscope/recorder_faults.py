@@ -1,6 +1,7 @@
-"""Python's fault handler into a file: the stacks of a process that dies of SIGSEGV or SIGABRT.
+"""Python's fault handler into a file: the stacks of a process that dies of a signal.
 
-That is how a CUDA error ends a process whose exception nobody caught: std::terminate, then abort.
+SIGABRT is how a CUDA error ends a process whose exception nobody caught: std::terminate, then abort. SIGTERM
+is how a scheduler ends one. The stacks are written by C code that needs no interpreter.
 """
 
 from __future__ import annotations
@@ -8,7 +9,9 @@ from __future__ import annotations
 import faulthandler
 import io
 import os
+import signal
 import sys
+import weakref
 from pathlib import Path
 
 
@@ -19,6 +22,7 @@ class FaultFile:
         self.path = path
         self._file: io.FileIO | None = None
         self._pid = os.getpid()
+        self._has_term = False
 
     def install(self) -> None:
         """Opens the file and hands it to the fault handler. Raises OSError."""
@@ -26,17 +30,46 @@ class FaultFile:
             return
         self._file = open(self.path, "wb", buffering=0)  # noqa: SIM115 - lives as long as the handler
         faulthandler.enable(self._file)
+        if hasattr(faulthandler, "register") and _ends_by_default():
+            faulthandler.register(signal.SIGTERM, self._file, chain=True)
+            self._has_term = True
+        me = weakref.ref(self)
+
+        def in_child() -> None:
+            found = me()
+            if found is not None:
+                found._leave_child()
+
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=in_child)
 
     def remove(self) -> None:
         """Switches the handler off if it is still ours, and takes the file away if nothing is in it."""
-        file, self._file = self._file, None
-        if file is None or os.getpid() != self._pid:
+        if self._file is None or os.getpid() != self._pid:
             return
+        file, self._file = self._file, None
+        if self._has_term and _ends_by_default():  # else somebody has set another handler since
+            faulthandler.unregister(signal.SIGTERM)
         # The handler holds a reference to its file. Without it somebody has chosen another file since, and
         # the handler is theirs: two references are the variable's and the argument's.
         if sys.getrefcount(file) > 2:
             faulthandler.disable()
-        is_empty = file.tell() == 0 and os.fstat(file.fileno()).st_size == 0
+        is_empty = os.fstat(file.fileno()).st_size == 0
         file.close()
         if is_empty:
             self.path.unlink(missing_ok=True)
+
+    def _leave_child(self) -> None:
+        """A forked child, a data loader's worker perhaps, is as it would be without us."""
+        file, self._file = self._file, None
+        if file is None:
+            return
+        if self._has_term and _ends_by_default():
+            faulthandler.unregister(signal.SIGTERM)
+        if sys.getrefcount(file) > 2:
+            faulthandler.disable()
+
+
+def _ends_by_default() -> bool:
+    """Whether nobody handles SIGTERM, as far as Python knows; the fault handler's own does not count."""
+    return signal.getsignal(signal.SIGTERM) == signal.SIG_DFL

@@ -98,6 +98,35 @@ def test_a_fatal_signal_leaves_the_stacks(spool: Path, death: str, name: int, sa
     assert "in inner" in fault
 
 
+@pytest.mark.parametrize("handler", [False, True])
+def test_sigterm(spool: Path, handler: bool) -> None:
+    """SIGTERM ends the process as it would without us, and leaves the stacks; a handler of the user works."""
+    own = "signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\n" if handler else ""
+    done = run(
+        f"def inner():\n    os.kill(os.getpid(), signal.SIGTERM); time.sleep(9)\ntrain(0, 20)\n{own}inner()"
+    )
+    assert done.returncode == (7 if handler else -signal.SIGTERM)
+    fault = spool / "fly" / "rank0.fault.txt"
+    assert fault.exists() == (not handler)
+    if not handler:
+        assert "in inner" in fault.read_text()
+
+
+def test_a_worker_that_dies_leaves_no_stacks(spool: Path) -> None:
+    """Children that are forked and die of signals do not write into the file of the process that trains."""
+    code = """
+    train(0, 3)
+    for name in (signal.SIGTERM, signal.SIGABRT):
+        child = os.fork()
+        if child == 0:
+            signal.raise_signal(name)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -name
+    os._exit(0)
+    """
+    assert run(code).returncode == 0
+    assert (spool / "fly" / "rank0.fault.txt").read_bytes() == b""
+
+
 def test_an_uncaught_exception(spool: Path) -> None:
     """Type, message and traceback of the exception that ends the run."""
     run("def inner():\n    raise ValueError('bad ' + 'shard')\ntrain(0, 20); inner()")

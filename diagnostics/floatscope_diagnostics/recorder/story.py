@@ -122,9 +122,7 @@ def tell(path: str, recording: Recording, *, steps: tuple[int | None, int | None
         late=late,
         versions=_texts(description.get("versions")),
         host=_text(_mapping(description.get("process")).get("host")),
-        coordinates={
-            str(k): v for k, v in _mapping(description.get("coordinates")).items() if type(v) is int
-        },
+        coordinates=_coordinates(recording),
         damage=tuple(damage),
     )
 
@@ -141,6 +139,8 @@ def how_it_ended(recording: Recording, *, fault: str) -> tuple[str, str, str]:
     if found is not None:
         named = next((s for words, s in _SIGNALS.items() if found[1].startswith(words)), "")
         return "crashed", f"{named + ': ' if named else ''}{found[0]}", named
+    if fault and not signal:
+        signal = "SIGTERM"  # the only signal of which the stacks are written without a heading
     if signal:
         return "failed", f"the process was told to end by {signal}", signal
     alive = is_alive(_mapping(recording.description.get("process")))
@@ -167,6 +167,13 @@ def read_fault(path: str) -> str:
             return file.read(FAULT_BYTES).decode("utf-8", "replace").strip()
     except (OSError, ValueError):
         return ""
+
+
+def _coordinates(recording: Recording) -> dict[str, int]:
+    """What the job said of the rank's place, or the probes found."""
+    found = _mapping(info_of(recording).config.get("place"))
+    told = {**found, **_mapping(recording.description.get("coordinates"))}
+    return {str(k): v for k, v in told.items() if type(v) is int and k != "rank"}
 
 
 def _known(status: str) -> str:
