@@ -185,8 +185,15 @@ class Monitor:
         return path
 
     def at_end(self, undo: Callable[[], None]) -> None:
-        """Has ``undo`` called once when the run ends: puts back what was wrapped to call this monitor."""
-        self._undo.append(undo)
+        """Has ``undo`` called once when the run ends, or now if nothing is recorded.
+
+        It puts back what was wrapped to call this monitor.
+        """
+        if self._is_mine():
+            self._undo.append(undo)
+            return
+        with self._finishing:
+            undo()
 
     def finish(self, status: str = "finished", reason: str | None = None) -> None:
         """Ends the run: sends what is left, waiting a bounded time, and puts everything back as it was.

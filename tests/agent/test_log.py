@@ -75,3 +75,5 @@ def test_what_was_wrapped_is_put_back_once_at_the_end(tmp_path: Path) -> None:
         found.monitor.step(loss=1.0)
     found.monitor.finish()
     assert calls == ["last", "first"]
+    found.monitor.at_end(lambda: calls.append("after the end"))
+    assert calls[-1] == "after the end"
