@@ -85,3 +85,10 @@ def run_example(name: str, spool: Path, *before: str) -> Recorded:
     )
     assert done.returncode == 0, done.stderr
     return recorded_in(spool)
+
+
+def first_found(spool: Path) -> dict[str, Any]:
+    """The worst finding of the verdict that a run without a server leaves."""
+    (path,) = spool.glob("*/rank0.verdict.json")
+    finding: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["findings"][0]
+    return finding

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from floatscope.integrations.accelerate import FloatscopeTracker
-from tests.integrations.recorded import QUIET, diagnose_as_critical, recorded_in, run_example
+from tests.integrations.recorded import QUIET, diagnose_as_critical, first_found, recorded_in, run_example
 
 WORDS = 19
 
@@ -166,3 +166,19 @@ def test_the_example_runs(spool: Path) -> None:
     assert run.steps == list(range(16))
     assert [row["step"] for row in run.rows if "accuracy" in row] == [7, 15]
     assert run.head["status"] == "finished"
+
+
+def test_a_nan_is_found_without_a_server(spool: Path) -> None:
+    """The verdict on disk names the step in which it began."""
+    loop = Loop(FloatscopeTracker(run="tiny", **QUIET))
+    loop.attach()
+    calls: list[int] = []
+
+    def poison(module: Any, args: Any, output: Tensor) -> Tensor:
+        calls.append(1)
+        return output * float("nan") if len(calls) > 8 else output
+
+    loop.model[3].register_forward_hook(poison)
+    loop.run()
+    found = first_found(spool)
+    assert (found["severity"], found["onset_step"]) == ("critical", 4)

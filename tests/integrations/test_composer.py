@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from tests.integrations import composer_cpu
-from tests.integrations.recorded import QUIET, diagnose_as_critical, recorded_in, run_example
+from tests.integrations.recorded import QUIET, diagnose_as_critical, first_found, recorded_in, run_example
 
 composer = composer_cpu.load_composer()
 from composer.core import Callback  # noqa: E402 - after the package can be loaded
@@ -31,7 +31,9 @@ class Tiny(ComposerModel):  # type: ignore[misc] # the library has no types
     def __init__(self, seed: int = 3) -> None:
         super().__init__()
         torch.manual_seed(seed)
-        self.net = nn.Sequential(nn.Embedding(WORDS, 8), nn.Linear(8, 16), nn.GELU(), nn.Linear(16, WORDS))
+        self.net: Any = nn.Sequential(
+            nn.Embedding(WORDS, 8), nn.Linear(8, 16), nn.GELU(), nn.Linear(16, WORDS)
+        )
 
     def forward(self, batch: Tensor) -> Any:
         return self.net(batch)
@@ -214,3 +216,15 @@ def test_the_example_runs(spool: Path) -> None:
     run = run_example("composer", spool, composer_cpu.__file__)
     assert run.steps == list(range(1, 17))
     assert run.head["status"] == "finished"
+
+
+def test_a_nan_is_found_without_a_server(trainers: Any, spool: Path) -> None:
+    """The verdict on disk names the step in which it began."""
+    ill = Tiny()
+
+    def poison() -> None:
+        ill.net[1].weight.data[0, 0] = float("nan")
+
+    trainers(FloatscopeCallback(run="tiny", **QUIET), _At(4, poison), of=ill).fit()
+    found = first_found(spool)
+    assert (found["severity"], found["onset_step"]) == ("critical", 5)

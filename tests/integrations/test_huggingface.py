@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, 
 
 import floatscope
 from floatscope.integrations.huggingface import FloatscopeCallback
-from tests.integrations.recorded import QUIET, diagnose_as_critical, recorded_in, run_example
+from tests.integrations.recorded import QUIET, diagnose_as_critical, first_found, recorded_in, run_example
 
 WORDS = 31
 PLAIN_STEP = Trainer.training_step
@@ -241,3 +242,28 @@ def test_the_example_runs(spool: Path) -> None:
     assert run.steps == list(range(1, 41))
     assert [row["step"] for row in run.rows if "eval_loss" in row] == [20, 40]
     assert run.head["status"] == "finished"
+
+
+def test_a_nan_is_found_without_a_server_and_stops_the_training(tmp_path: Path, spool: Path) -> None:
+    """The whole way: a NaN in step 5, the diagnosis in its thread, a finding, the end of the training."""
+    ill = model()
+    calls: list[int] = []
+
+    def poison(module: Any, args: Any, output: Tensor) -> Tensor:
+        calls.append(1)
+        return output * float("nan") if len(calls) > 8 else output
+
+    ill.lm_head.register_forward_hook(poison)
+    ours = FloatscopeCallback(run="tiny", stop=True, stop_confidence=0.5, **QUIET)
+
+    def wait() -> None:
+        assert ours.monitor is not None
+        deadline = time.monotonic() + 60
+        while not ours.monitor.findings and time.monotonic() < deadline:
+            time.sleep(0.02)
+
+    ran = trainer(tmp_path, ours, _At(8, wait), of=ill, max_steps=12)
+    ran.train()
+    assert ran.state.global_step == 9
+    found = first_found(spool)
+    assert (found["severity"], found["onset_step"]) == ("critical", 5)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from floatscope.integrations.lightning import FloatscopeCallback
-from tests.integrations.recorded import QUIET, diagnose_as_critical, recorded_in, run_example
+from tests.integrations.recorded import QUIET, diagnose_as_critical, first_found, recorded_in, run_example
 
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 WORDS = 19
@@ -25,7 +25,9 @@ class Tiny(LightningModule):  # type: ignore[misc] # the library has no types
     def __init__(self, seed: int = 3) -> None:
         super().__init__()
         torch.manual_seed(seed)
-        self.net = nn.Sequential(nn.Embedding(WORDS, 8), nn.Linear(8, 16), nn.GELU(), nn.Linear(16, WORDS))
+        self.net: Any = nn.Sequential(
+            nn.Embedding(WORDS, 8), nn.Linear(8, 16), nn.GELU(), nn.Linear(16, WORDS)
+        )
         self.losses: list[Tensor] = []
         self.norms: list[float] = []
         self.rates: list[float] = []
@@ -217,3 +219,14 @@ def test_the_example_runs(spool: Path) -> None:
     assert run.steps == list(range(1, 33))
     assert [row["step"] for row in run.rows if "eval_loss" in row] == [16, 32]
     assert run.head["status"] == "finished"
+
+
+def test_a_nan_is_found_without_a_server(tmp_path: Path, spool: Path) -> None:
+    """The verdict on disk names the step in which it began."""
+
+    def poison(ran: Any) -> None:
+        ran.lightning_module.net[1].weight.data[0, 0] = float("nan")
+
+    trainer(tmp_path, FloatscopeCallback(run="tiny", **QUIET), _At(4, poison)).fit(Tiny(), loader())
+    found = first_found(spool)
+    assert (found["severity"], found["onset_step"]) == ("critical", 5)
