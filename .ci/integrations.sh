@@ -12,7 +12,7 @@ $pip --no-deps mosaicml==0.32.1 "coolname<3" tabulate==0.9.0 torch_optimizer "im
 $pip --no-deps torchtitan==0.3.0 torchdata==0.11.0 torch_checkpointing==0.1.1
 $pip --no-deps megatron-core==0.16.1 megatron-bridge==0.3.1
 $pip tyro==1.0.17 spmd_types==0.2.3 tensorboard==2.21.0 omegaconf==2.3.1 hydra-core==1.3.2
-$pip "py-cpuinfo<10" requests
+$pip "py-cpuinfo<10" requests "pillow<12"
 INTEGRATIONS_MUST_RUN=1 OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 \
     .venv-integrations/bin/python -m pytest -W ignore tests/integrations
 # the fused kernels: in a folder of their own, since libraries behave differently where there is triton
