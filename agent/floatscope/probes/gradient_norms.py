@@ -14,7 +14,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from floatscope.probes.gradients import RootOfSquares, ZeroShare, gradient_of, norms_of, places_of
+from floatscope.probes.gradients import (
+    RootOfSquares,
+    ZeroShare,
+    gradient_of,
+    is_empty,
+    norms_of,
+    places_of,
+)
 from floatscope.probes.readout import Consumer, Readout
 from floatscope.probes.statistics import block_of
 from floatscope.probes.weights import Weight
@@ -73,9 +80,10 @@ def read_gradients(
     for weight in weights:
         grad = weight.parameter.grad
         if not weight.is_plain or (grad is not None and grad.layout is not torch.strided):
-            seen = grad is not None
+            seen = grad
             grad = gradient_of(weight.parameter)
-            is_whole = is_whole and (grad is not None or not seen)  # no norm of all without it
+            if grad is None and seen is not None and not is_empty(seen):
+                is_whole = False  # no norm of all without it
         if grad is not None:
             found.append(weight)
             grads.append(grad)

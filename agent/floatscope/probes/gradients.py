@@ -51,6 +51,12 @@ def local_values(tensor: Any) -> Tensor | None:
     return tensor.detach() if tensor.is_floating_point() and tensor.numel() > 0 else None
 
 
+def is_empty(tensor: Any) -> bool:
+    """Whether this rank has no elements of the tensor: an uneven split leaves some ranks without any."""
+    local = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return bool(local.numel() == 0)
+
+
 _CAST_TYPES = frozenset({"Float8Tensor", "MXFP8Tensor", "Float8BlockwiseQTensor", "NVFP4Tensor"})
 """Transformer Engine's quantised parameters: arithmetic on them dequantises, which costs memory."""
 
