@@ -95,8 +95,8 @@ class MonitorConfig:
     """In local mode, diagnose the run in a thread and write the verdict beside the log."""
     on_finding: Callable[[BriefFinding], None] | None = None
     """Called by ``step`` in the training thread for each finding that is new or has changed."""
-    stop_on: str | None = "critical"
-    """Severity from which ``should_stop`` is true: "critical", "warning", or None for never."""
+    stop_on: str = "critical"
+    """Severity from which ``should_stop`` is true: "critical", "warning" or "never"."""
     stop_confidence: float = 0.8
     """Confidence in a cause from which a finding counts for ``should_stop``. One whose cause is open, such as
     a loss that is NaN, is a fact all the same and counts at any."""
@@ -214,7 +214,7 @@ def _check(config: MonitorConfig) -> None:
             raise ValueError(
                 f"floatscope.watch(): {name}: expected a whole number from {low} to {high}, got {value!r}"
             )
-    for name, known in (("stop_on", ("warning", "critical")), ("check_format", tuple(FORMATS))):
+    for name, known in (("stop_on", ("warning", "critical", "never")), ("check_format", tuple(FORMATS))):
         value = getattr(config, name)
         if value is not None and value not in known:
             raise ValueError(

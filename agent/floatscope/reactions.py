@@ -27,7 +27,7 @@ class Reactions:
         self._board = board
         self._captures = captures
         self._on_finding = config.on_finding
-        self._from_severity = None if config.stop_on is None else SEVERITIES.index(config.stop_on)
+        self._from_severity = SEVERITIES.index(config.stop_on) if config.stop_on in SEVERITIES else None
         self._from_confidence = config.stop_confidence
         self._calling = guard.area("on_finding", loses="what your function does about findings")
 

@@ -23,7 +23,7 @@ Source
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from floatscope_diagnostics.curve_shapes.telling import of_curve
@@ -66,7 +66,7 @@ GRADIENTS = ("nonfinite_grad", "nonfinite_weight_grad")  # a dynamic loss scale 
 
 
 def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding]:
-    """One finding at the first non-finite value of the run."""
+    """One finding at the first non-finite value of each segment: a run that has gone back may break again."""
     if run.curves_only:
         yield from _scalars(symptoms, run)
     else:
@@ -76,8 +76,14 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
         for s in symptoms.of(*SIGNALS)
         if s.signal not in GRADIENTS or not symptoms.near("loss_scale_cut", s.onset, after=1)
     ]
-    first = min(found, key=lambda s: s.onset, default=None)
-    if first is None or first.detected is None:
+    for segment in sorted({s.segment for s in found}):
+        yield from _first_of([s for s in found if s.segment == segment], symptoms, run)
+
+
+def _first_of(found: Sequence[Symptom], symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
+    """What is found first in one segment."""
+    first = min(found, key=lambda s: s.onset)
+    if first.detected is None:
         return
     here = [s for s in found if s.onset == first.onset and s.rank == first.rank]
     order = {name: k for k, name in enumerate(SIGNALS)}
