@@ -20,7 +20,7 @@ EXIT_USAGE = 2
 class Command:
     """One command:
 
-    the module whose ``main(argv) -> int`` runs it, the extra that module needs, one line of help.
+    the module whose ``main(argv) -> int`` runs it, the extra it needs (empty: none), one line of help.
     """
 
     module: str
@@ -62,6 +62,9 @@ COMMANDS = {
         "floatscope_diagnostics.importing.cli",
         "diagnostics",
         "send a training log to a server as a run with all its steps",
+    ),
+    "resend": Command(
+        "floatscope.resend.cli", "", "deliver what a run could not deliver before its process ended"
     ),
 }
 

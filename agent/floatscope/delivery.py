@@ -70,6 +70,7 @@ class Delivery:
         self.is_stopped = False
         self.is_shared = False  # another process has sent under this run and rank
         self.failures = 0  # in a row
+        self.last_failure: str | None = None
         self.ending: tuple[str, str | None] | None = None
         self._is_refused = False
         self._run_id = run_id
@@ -99,6 +100,11 @@ class Delivery:
         """Takes rows over; the oldest are thinned, then dropped, and counted when there is no room."""
         if not self._is_refused or self._outbox.spool is not None:
             self._outbox.accept(rows, self._clock())
+
+    def goes_on(self, next_seq: int) -> None:
+        """The server knows the run and expects this seq: it need not be opened, which would set it running."""
+        self._was_registered, self._sent_info = True, self._info()
+        self._next_seq = next_seq
 
     def finish(self, status: str, reason: str | None) -> None:
         """Says how the run ended; it is sent once all rows are there. A pause after failures is cut short."""
@@ -353,6 +359,7 @@ class Delivery:
     def _retry_later(self, why: str, after_s: float | None = None, *, quiet: bool = False) -> None:
         """Exponential backoff with jitter, so that the ranks of a job do not all come back in one second."""
         self.failures += 1
+        self.last_failure = why
         delay = min(FIRST_RETRY_S * 2.0 ** min(self.failures - 1, 10), LONGEST_RETRY_S)
         self._not_before = self._clock() + max(delay * self._rng.uniform(0.5, 1.0), after_s or 0.0)
         if self.failures == SAY_AFTER_FAILURES and not quiet:

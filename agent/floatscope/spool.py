@@ -69,6 +69,7 @@ class Spool:
         self.segment_bytes = min(SEGMENT_BYTES, limit_bytes // 8)
         self.entries: OrderedDict[int, Entry] = OrderedDict()
         self.damaged = 0
+        self.last_seq: int | None = None
         self._lock: int | None = lock
         self._segments: list[Segment] = []
         self._file: int | None = None
@@ -290,6 +291,8 @@ class Spool:
                 for number in _between(found, frame.first, frame.last):
                     found.pop(number).segment.waiting -= 1
                 self._next = max(self._next, frame.last + 1)
+                if frame.seq is not None:
+                    self.last_seq = max(self.last_seq or 0, frame.seq)
                 found[frame.first] = Entry(segment, frame, frame.seq)
                 segment.waiting += 1
             self._segments.append(segment)

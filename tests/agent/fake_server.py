@@ -37,6 +37,7 @@ class FakeServer:
         self.ranks: dict[tuple[str, int], Rank] = {}
         self.tables: dict[str, dict[str, dict[str, Any]]] = {}
         self.finished: list[tuple[str, Any]] = []
+        self.statuses: dict[str, str] = {}
         self.settings: dict[str, Any] = {}
         self.token: str | None = None
         self.requests: list[tuple[str, str]] = []
@@ -56,7 +57,10 @@ class FakeServer:
             if parts[3] not in self.runs:
                 return _problem(404, "unknown run")
             self.finished.append((parts[3], json.loads(body)))
+            self.statuses[parts[3]] = json.loads(body)["status"]
             return _ok(200, {})
+        if method == "GET" and len(parts) == 4 and parts[2] == "runs":
+            return self._show(parts[3])
         if method == "PUT":
             return self._put(parts[3], int(parts[5]), int(parts[7]), body, given.get("content-type", ""))
         return _problem(404, "no such address")
@@ -74,9 +78,20 @@ class FakeServer:
         record = self.rank(run_id, rank)
         del record.bodies[keep:], record.batches[keep:]
 
+    def _show(self, run_id: str) -> Answer:
+        if run_id not in self.runs:
+            return _problem(404, "unknown run")
+        ranks = [
+            {"rank": r, "expected_seq": len(record.bodies)}
+            for (run, r), record in self.ranks.items()
+            if run == run_id
+        ]
+        return _ok(200, {"run_id": run_id, "status": self.statuses[run_id], "ranks": ranks})
+
     def _create(self, info: dict[str, Any]) -> Answer:
         run_id = info["run_id"]
         is_new = run_id not in self.runs
+        self.statuses[run_id] = "running"
         known = self.runs.setdefault(run_id, {})
         tensors = {**known.get("tensors", {}), **info.get("tensors", {})}
         known.update(info)
@@ -152,7 +167,7 @@ class HttpServer:
                 self.end_headers()
                 self.wfile.write(data)
 
-            do_POST = do_PUT = _serve
+            do_GET = do_POST = do_PUT = _serve
 
             def log_message(self, *args: object) -> None:
                 return None

@@ -153,14 +153,14 @@ def test_over_its_bound_a_spool_loses_detail_slows_the_sampling_and_says_what_we
         bench.delivery.work()
     bench.wire.script.clear()
     bench.finish()
-    rows = bench.server.rows(RUN)
-    dropped = total - len(rows)
+    found = bench.server.rows(RUN)
+    dropped = total - len(found)
     assert dropped > 0
-    assert [r["step"] for r in rows[-len(rows) // 2 :]] == list(range(total - len(rows) // 2, total))[
-        -len(rows) // 2 :
-    ]
-    assert max(r.get("agent_thinned_steps", 0.0) for r in rows) > 0
-    assert max(r.get("agent_dropped_steps", 0.0) for r in rows) > 0
+    steps = [r["step"] for r in found]
+    assert steps == sorted(set(steps))
+    assert steps[-1000:] == list(range(total - 1000, total)), "the newest are there"
+    assert max(r.get("agent_thinned_steps", 0.0) for r in found) > 0
+    assert max(r.get("agent_dropped_steps", 0.0) for r in found) > 0
     assert not [b for b in bench.server.rank(RUN).batches if b.lost], "nothing that had no seq leaves a hole"
     assert bench.pressures[:3] == [1, 2, 3]
     assert bench.pressures[-1] == 0
@@ -226,7 +226,7 @@ def test_a_transport_error_is_an_answer_of_its_own(tmp_path: Path) -> None:
     def never(*args: object) -> Answer:
         raise TransportError("away")
 
-    bench.wire.request = never  # type: ignore[method-assign]
+    bench.wire.request = never  # type: ignore[method-assign, assignment]
     bench.delivery.accept([row(0)])
     for _ in range(20):
         bench.now += bench.delivery.work() or 0.2
