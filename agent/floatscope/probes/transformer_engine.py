@@ -28,6 +28,7 @@ from torch import Tensor, nn
 
 from floatscope.catalog import Catalog
 from floatscope.guard import Area
+from floatscope.look import Look
 from floatscope.probes.naming import CallOrder
 from floatscope.probes.patch import Patch
 from floatscope.probes.probe import Probe, Scene
@@ -39,6 +40,7 @@ from floatscope.protocol.formats import FORMATS
 from floatscope.rows import Row
 
 HOOKED = "reduce_and_update_fp8_tensors"
+_RESET = "reset"  # empties the buffers; modules register anew, in an order of their own
 _MODULES = ("transformer_engine.pytorch.fp8", "transformer_engine.pytorch.quantization")
 
 
@@ -115,19 +117,29 @@ class StateTap(Probe):
         self._catalog = catalog
         self._order = order
         self._area = area
-        self._patch: Patch | None = None
+        self._patches: list[Patch] = []
         self._passes: dict[str, _Pass] = {}
         self._tables: dict[str, _Table] = {}
 
     def install(self) -> None:
-        """Wraps the manager's function."""
-        self._patch = Patch(self._manager, HOOKED, before=self._before)
+        """Wraps the manager's functions."""
+        self._patches.append(Patch(self._manager, HOOKED, before=self._before))
+        if hasattr(self._manager, _RESET):
+            self._patches.append(Patch(self._manager, _RESET, before=self._forget))
+
+    def begin(self, look: Look) -> None:
+        """On sampled steps looks up again which column belongs to which module."""
+        if look.is_sampled:
+            self._tables.clear()
+
+    def _forget(self, *args: Any, **kwargs: Any) -> None:
+        self._tables.clear()
 
     def remove(self) -> None:
-        """Puts the function back."""
-        if self._patch is not None:
-            self._patch.remove()
-            self._patch = None
+        """Puts the functions back."""
+        for patch in self._patches:
+            patch.remove()
+        self._patches.clear()
 
     @property
     def has_readings(self) -> bool:

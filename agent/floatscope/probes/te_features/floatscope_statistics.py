@@ -19,7 +19,7 @@ from transformer_engine.debug.features.api import TEConfigAPIMapper
 from floatscope.probes.te_watchers import Watchers
 
 
-@Registry.register_feature(namespace="transformer_engine")  # type: ignore[untyped-decorator]
+@Registry.register_feature(namespace="transformer_engine")
 class FloatscopeStats(TEConfigAPIMapper):  # type: ignore[misc]
     """Statistics of whole tensors for floatscope: amax, scale, NaN, Inf, overflow, underflow, SQNR.
 
