@@ -10,7 +10,8 @@ from typing import Any
 import deepspeed
 import pytest
 import torch
-from torch import Tensor
+from deepspeed.pipe import PipelineModule
+from torch import Tensor, nn
 
 import floatscope
 from floatscope.integrations.deepspeed import watch_engine
@@ -131,6 +132,31 @@ def test_watch_finds_the_engine_or_its_optimizer(
     assert all(row["loss_scale"] == 256.0 and row["skipped_steps"] == 0 for row in rows)
     assert all(row["grad_norm"] > 0.2 for row in rows)
     assert sum("ZeRO keeps gradients" in record.getMessage() for record in caplog.records) == 1
+
+
+def test_a_pipeline_engine_makes_a_step_in_one_call(tmp_path: Path) -> None:
+    """``train_batch``, with the loss it returns."""
+    model = small_model()
+    network = PipelineModule(
+        layers=list(model),
+        num_stages=1,
+        loss_fn=lambda output, ids: nn.functional.cross_entropy(output.flatten(0, 1), ids.flatten()),
+    )
+    config = {
+        "train_micro_batch_size_per_gpu": 6,
+        "gradient_accumulation_steps": ACCUMULATE,
+        "steps_per_print": 10_000,
+    }
+    optimizer = torch.optim.AdamW(network.parameters(), 1e-2)
+    engine = deepspeed.initialize(model=network, optimizer=optimizer, config=config)[0]
+    batches = ((batch(step), batch(step)) for step in range(MICRO_BATCHES))
+    with watch_engine(engine, run="pipeline", **settings(tmp_path)):
+        losses = [engine.train_batch(batches).item() for _ in range(MICRO_BATCHES // ACCUMULATE)]
+    assert "train_batch" not in vars(engine)
+    rows = rows_of(tmp_path)
+    assert [row["step"] for row in rows] == [1, 2, 3]
+    assert [row["loss"] for row in rows] == pytest.approx(losses)
+    assert {name.rpartition("/")[0] for name in tensors_with(rows[0], "amax")} >= LAYERS
 
 
 def test_what_is_no_engine_is_refused(tmp_path: Path) -> None:
