@@ -253,6 +253,23 @@ def test_elements_that_several_ranks_hold_count_once_over_all_ranks(
     assert found.tensors(0, "grad_norm") == dict.fromkeys(("0/weight", "1/weight", "2/weight"), 4.0)
 
 
+@pytest.mark.parametrize("tp", [1, 2])
+def test_megatron_s_weights_are_whole_where_no_other_rank_has_a_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tp: int
+) -> None:
+    megatron(monkeypatch, {"dp": 0, "tp": 0}, {"dp": 2, "tp": tp})
+    model: Any = nn.Linear(2, 2, bias=False)
+    model.weight.tensor_model_parallel = True  # Megatron marks its layers so whatever the size
+    optimizer = torch.optim.SGD(model.parameters(), 0.0)
+    with recording(tmp_path, model, optimizer, layer_hooks=False) as found:
+        model.weight.grad = torch.ones(2, 2)
+        optimizer.step()
+        found.monitor.step()
+    assert ("grad_norm" in found.rows[0]) == (tp == 1)
+    if tp == 1:
+        assert found.rows[0]["grad_norm"] == pytest.approx(2.0)
+
+
 def bits_of_everything() -> list[Tensor]:
     torch.manual_seed(0)
     return [

@@ -70,7 +70,7 @@ class Standing:
         return (
             hasattr(parameter, "to_local")
             or self.is_split
-            or bool(getattr(parameter, "tensor_model_parallel", False))
+            or (self.sizes.get("tp") != 1 and bool(getattr(parameter, "tensor_model_parallel", False)))
         )
 
     def replicas(self, parameter: Any, *, is_shard: bool) -> int:

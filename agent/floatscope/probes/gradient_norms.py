@@ -60,7 +60,7 @@ class GradientReading:
             total.spoil()
         for part in self.parts:
             shares = np.array([weight.share for weight in part.weights])
-            whole = total.part(shares if (shares != 1.0).any() else None)
+            whole = total.part(shares)
             readout.add(part.norms, _Norms([weight.tensor for weight in part.weights], whole))
             if part.nonzero is not None:
                 readout.add(part.nonzero, zeros.part(part.numel))

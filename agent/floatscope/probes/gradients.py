@@ -94,11 +94,12 @@ class RootOfSquares:
     """A scalar that is the L2 norm over parts read separately; written when the last part is there.
 
     All parts are announced with ``part`` before the first arrives: they are announced while a step runs and
-    arrive once it has ended.
+    arrive once it has ended.  is_local: it is the norm of this rank's part only, to be added up over ranks.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, is_local: bool = False) -> None:
         self._name = name
+        self._is_local = is_local
         self._left = 0
         self._sum = 0.0
         self._is_whole = True
@@ -106,11 +107,11 @@ class RootOfSquares:
     def part(self, shares: NDArray[np.float64] | None = None) -> Callable[[NDArray[np.float64], Row], None]:
         """The consumer of one part: norms of some tensors.
 
-        shares: [n], how much of each square counts here; 1 / r where r ranks hold the same elements, so that
-        the squares of all ranks add up to that of the whole.
+        shares: [n], how much of each square counts in a local norm; 1 / r where r ranks hold the same
+        elements, so that the squares of all ranks add up to that of the whole.
         """
         self._left += 1
-        return partial(self._add, shares)
+        return partial(self._add, shares if self._is_local else None)
 
     def spoil(self) -> None:
         """Something belongs to the norm and cannot be read: there will be no such scalar."""

@@ -154,9 +154,10 @@ class OptimizerProbe(Probe):
     def _start_anew(self) -> None:
         """What is read from here on belongs to the next step."""
         self._readout = Readout()
-        self._gradient_norm = RootOfSquares(self._prefix + "grad_norm")
-        self._weight_norm = RootOfSquares(self._prefix + "param_norm")
-        self._update_norm = RootOfSquares(self._prefix + "update_norm")
+        is_local = bool(self._prefix)
+        self._gradient_norm = RootOfSquares(self._prefix + "grad_norm", is_local=is_local)
+        self._weight_norm = RootOfSquares(self._prefix + "param_norm", is_local=is_local)
+        self._update_norm = RootOfSquares(self._prefix + "update_norm", is_local=is_local)
         self._zeros = ZeroShare("zero_grad_pct")
         self._check.close()
         self._clip_norms.clear()

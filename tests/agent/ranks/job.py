@@ -65,9 +65,9 @@ def loss_of(net: nn.Module, inputs: Tensor) -> Tensor:
     return out
 
 
-def wrapped(wrapper: str) -> tuple[nn.Module, nn.Sequential]:
+def wrapped(wrapper: str) -> tuple[nn.Module, Any]:
     """The model as its wrapper trains it, and as it is inside."""
-    inner = model()
+    inner: Any = model()
     if wrapper == "ddp":
         return DistributedDataParallel(inner), inner
     for layer in (inner[0], inner[2]):
