@@ -7,18 +7,23 @@ counts kernels.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import floatscope
 from floatscope.catalog import Catalog
 from floatscope.guard import Guard
+from floatscope.look import GLANCE, SAMPLE, Look
 from floatscope.probes.inputs import InputCheck
+from floatscope.probes.layer_hooks import PlainLayers
 from floatscope.probes.loss_scaler import LossScalerProbe
 from floatscope.probes.measure import on_device
 from floatscope.probes.naming import CallOrder
@@ -28,9 +33,25 @@ from floatscope.probes.weight_updates import WeightUpdates
 from floatscope.protocol.formats import FORMATS
 from floatscope.protocol.runinfo import RunInfo
 from floatscope.rows import Row
+from tests.agent.fake_cuda import FakeCuda
 
 VIEWS = frozenset(
-    {"view", "detach", "reshape", "alias", "split", "expand", "slice", "unsqueeze", "narrow", "_unsafe_view"}
+    {
+        "view",
+        "detach",
+        "reshape",
+        "alias",
+        "split",
+        "split_with_sizes",
+        "expand",
+        "slice",
+        "select",
+        "unsqueeze",
+        "narrow",
+        "_unsafe_view",
+        "device",
+        "lift_fresh",
+    }
 )
 """Operations without a kernel."""
 
@@ -40,12 +61,18 @@ class NoWaiting(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.kernels = 0
+        self.names: Counter[str] = Counter()
+
+    @property
+    def kernels(self) -> int:
+        """How many were launched; an upper bound, since a few operations launch none."""
+        return self.names.total()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         name = str(func)
-        self.kernels += name.split(".")[1] not in VIEWS
+        operation = name.split(".")[1]
+        self.names[operation] += operation not in VIEWS
         to_host = (
             name.startswith("aten._to_copy") and args[0].device.type == "cuda" and result.device.type == "cpu"
         )
@@ -123,3 +150,190 @@ def test_the_input_check_and_the_loss_scale() -> None:
             check.collect(readout, Row(0, 0.0))
             LossScalerProbe(Scaler(), area=guard.area("scaler", loses="all")).collect(readout)
         assert not readout.is_empty
+
+
+class FakeLinear(nn.Linear):
+    """A linear layer on the fake GPU. Autograd needs a real one, so it stays out of it."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return nn.functional.linear(input, self.weight.detach(), self.bias.detach())
+
+
+class FakeEmbedding(nn.Embedding):
+    """An embedding on the fake GPU."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return nn.functional.embedding(input, self.weight.detach())
+
+
+def on_fake_gpu(kind: type[nn.Module], *sizes: int) -> nn.Module:
+    """A module without initial values: to draw them would need a GPU."""
+    with unset_fake_temporarily():
+        made = kind(*sizes, device="meta")
+    for name, parameter in list(made.named_parameters(recurse=False)):
+        setattr(made, name, nn.Parameter(torch.empty(parameter.shape, device="cuda")))
+    return made
+
+
+class Block(nn.Module):
+    """An embedding, linear layers with an activation between them, a head."""
+
+    def __init__(self, layers: int) -> None:
+        super().__init__()
+        self.embed = on_fake_gpu(FakeEmbedding, 100, 32)
+        self.layers = nn.ModuleList([on_fake_gpu(FakeLinear, 32, 32) for _ in range(layers)])
+        self.head = on_fake_gpu(FakeLinear, 32, 100)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.embed(ids)
+        for layer in self.layers:
+            x = x + nn.functional.gelu(layer(x))
+        out: Tensor = self.head(x)
+        return out
+
+
+def backward_by_hand(model: Block, monitor: Any, ids: Tensor) -> None:
+    """What autograd would do: gradients at the weights, and the hooks on the layers' outputs."""
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    probes = [] if monitor is None else monitor._probes._probes
+    hooked = [probe for probe in probes if isinstance(probe, PlainLayers)]
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Linear):
+            gradient = torch.ones(*ids.shape, module.out_features, device="cuda")
+            for probe in hooked:
+                probe._gradient_hook(name, "fp32")(gradient)
+
+
+class GradScaler:
+    """As much of torch's as is looked at; the real one waits for the device itself."""
+
+    def __init__(self) -> None:
+        self._scale = torch.full((), 1024.0, device="cuda")
+
+    def unscale_(self) -> None: ...
+
+    def is_enabled(self) -> bool:
+        return True
+
+
+LAYERS = 40
+TENSORS = 1 + 3 * (LAYERS + 1)  # the embedding's output; input, weight, gradient of each linear layer
+
+
+def steps_of(monitor: Any, model: Block, optimizer: Any, looks: Sequence[Look]) -> list[Counter[str]]:
+    """Kernels of each step by operation. looks: how closely each step is looked at."""
+    counts = []
+    ids = torch.ones(4, 16, device="cuda", dtype=torch.int64)
+    for look in looks:
+        with NoWaiting() as mode:
+            if monitor is not None:
+                monitor._probes.begin(look)
+                monitor.batch({"input_ids": ids, "labels": ids})
+            loss = nn.functional.cross_entropy(model(ids).flatten(0, 1), ids.flatten())
+            backward_by_hand(model, monitor, ids)
+            optimizer.step()
+            if monitor is not None:
+                monitor.log({"aux_loss": loss})
+                monitor.step(loss=loss, lr=0.1)
+            optimizer.zero_grad()
+        counts.append(mode.names)
+    return counts
+
+
+def test_a_whole_monitor_waits_for_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All probes over a whole training loop: nothing waits, in no tier, and each tier's kernels are few.
+
+    Always on: a fixed number a step, however many layers there are. On a cadence: so many per tensor (with
+    eager operations; two with the fused kernel). On alert: the same for the suspects alone, plus histograms.
+    """
+    monkeypatch.setattr("floatscope.probes.lanes.Cuda", FakeCuda)
+    monkeypatch.setattr("floatscope.monitor.LAST_READ_S", 0.0)
+    suspect = Look(suspects=frozenset({"layers.3"}))
+    looks = [SAMPLE, GLANCE, GLANCE, GLANCE, SAMPLE, suspect, GLANCE]
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        model = Block(LAYERS)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1, foreach=True)
+        alone = steps_of(None, model, optimizer, looks)[-1]
+        scaler = GradScaler()
+    monitor = floatscope.watch(
+        model, optimizer, run="fake", mode="local", log_path=tmp_path / "run.jsonl", strict=True, gpu=False,
+        scaler=scaler, check_format="e4m3", diagnose=False, recorder_steps=0, capture=False,
+    )  # fmt: skip
+    with mode:
+        found = [names - alone for names in steps_of(monitor, model, optimizer, looks)]
+    monitor.finish()
+    counts = [names.total() for names in found]
+    always, sampled, alert = counts[2], counts[4], counts[5]
+    with capsys.disabled():
+        print(
+            f"\nkernels per step over the training's own {alone.total()}: always on {always} "
+            f"({', '.join(f'{n} {name}' for name, n in found[2].most_common())}); "
+            f"sampled {sampled} ({sampled / TENSORS:.0f} per tensor), on alert {alert}"
+        )
+    assert [*counts[1:4], counts[6]] == [always] * 4, "no other step pays for a sampled one"
+    assert always <= 20
+    assert sampled <= 230 * TENSORS, "half of it for the format to check"
+    assert alert <= always + 260 * 3
+
+
+def test_the_always_on_tier_does_not_grow_with_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four layers or forty: the same number of kernels."""
+    monkeypatch.setattr("floatscope.probes.lanes.Cuda", FakeCuda)
+    monkeypatch.setattr("floatscope.monitor.LAST_READ_S", 0.0)
+    found = []
+    for layers in (4, 40):
+        with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+            model = Block(layers)
+            optimizer = torch.optim.SGD(model.parameters(), 0.1, foreach=True)
+            alone = steps_of(None, model, optimizer, [GLANCE] * 2)[-1]
+        monitor = floatscope.watch(
+            model, optimizer, run="fake", mode="local", log_path=tmp_path / f"{layers}.jsonl", strict=True,
+            gpu=False, diagnose=False, recorder_steps=0, capture=False,
+        )  # fmt: skip
+        with mode:
+            found.append((steps_of(monitor, model, optimizer, [GLANCE] * 3)[-1] - alone).total())
+        monitor.finish()
+    assert found[0] == found[1]
+
+
+def test_nothing_is_launched_while_a_graph_is_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sampled step inside the recording of a CUDA graph launches the training's kernels and no others."""
+    monkeypatch.setattr("floatscope.probes.lanes.Cuda", FakeCuda)
+    monkeypatch.setattr("floatscope.monitor.LAST_READ_S", 0.0)
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        model = Block(4)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1, foreach=True)
+        ids = torch.ones(4, 16, device="cuda", dtype=torch.int64)
+    monitor = floatscope.watch(
+        model, optimizer, run="fake", mode="local", log_path=tmp_path / "run.jsonl", strict=True, gpu=False,
+        diagnose=False, recorder_steps=0, capture=False, stats_every=1,
+    )  # fmt: skip
+
+    def iteration() -> int:
+        with NoWaiting() as counter:
+            model(ids)
+            backward_by_hand(model, monitor, ids)
+            optimizer.step()
+            optimizer.zero_grad()
+        return int(counter.kernels)
+
+    with mode:
+        watched = iteration()
+        for module in (
+            "floatscope.probes.tensor_stats", "floatscope.probes.optimizer", "floatscope.probes.hashes",
+        ):  # fmt: skip
+            monkeypatch.setattr(f"{module}.is_capturing", lambda: True)
+        recorded = iteration()
+        monitor.step()
+    monitor.finish()
+    with mode:
+        alone = iteration()
+    assert watched > alone
+    assert recorded == alone

@@ -34,8 +34,9 @@ def exponents(x: Tensor) -> Tensor:
     field = (flat.view(whole) >> fraction_bits) & mask
     bins = (field - (bias + LOWEST_EXPONENT)).clamp_(0, HIST_BINS - 1)
     counts = count_on_cpu(bins) if bins.device.type == "cpu" else count_on_device(bins)
-    counts[0] -= flat.numel() - torch.count_nonzero(flat)  # zeros were counted in the lowest bin
-    counts[-1] -= torch.count_nonzero(field == mask)  # NaN and infinity in the highest
+    zeros = flat.numel() - torch.count_nonzero(flat)
+    counts.narrow(0, 0, 1).sub_(zeros)  # they were counted in the lowest bin
+    counts.narrow(0, HIST_BINS - 1, 1).sub_(torch.count_nonzero(field == mask))  # NaN and infinity
     return counts
 
 
