@@ -50,12 +50,15 @@ class RecorderFile:
     def __init__(self, path: Path, *, size: int, steps: int, rank: int, created: float) -> None:
         self.path = path
         self.layout = layout_of(size, steps)
-        self.names_left_out = 0
         self._numbers: dict[tuple[str, ...], int] = {}
-        self._names_at = self.layout.names.at
+        self._next_number = 0
+        self._names, self._names_next = halves(self.layout.names)
+        self._names_at = self._names.at
         self._slots = {ENDING: 0, RUN: 0}
         self._now = 0
         self._now_halves = halves(self.layout.now)
+        if not hasattr(os, "pwrite"):
+            raise OSError("this system cannot write at a place of a file (pwrite)")
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(f"{path.name}.{os.getpid()}.new")
         self._fd = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -95,25 +98,37 @@ class RecorderFile:
         return True
 
     def number_of(self, names: tuple[str, ...]) -> int | None:
-        """The number of a list of names, which is written on its first use; None if there is no room."""
+        """The number of a list of names, which is written on its first use; None if it can never fit.
+
+        A half of the region that is full gives way to the other; lists in use are written there anew, and only
+        records from before the last change lose the names of theirs.
+        """
         number = self._numbers.get(names)
         if number is not None:
             return number
         payload, flags = pack_names(names), 0
         if len(payload) > _PACK_BYTES:
             payload, flags = zlib.compress(payload, 6), PACKED
-        frame = seal(NAMES, len(self._numbers), payload, flags=flags)
-        if self._names_at + len(frame) > self.layout.names.end:
+        frame = seal(NAMES, self._next_number, payload, flags=flags)
+        if len(frame) > self._names.size:
             return None
+        if self._names_at + len(frame) > self._names.end:
+            self._numbers.clear()
+            self._names, self._names_next = self._names_next, self._names
+            self._names_at = self._names.at
         _write(self._fd, frame, self._names_at)
         self._names_at += len(frame)
-        self._numbers[names] = len(self._numbers)
+        self._numbers[names] = self._next_number
+        self._next_number += 1
         return self._numbers[names]
 
     def append(self, number: int, packed: Packed) -> bool:
         """Writes the records of a step; the oldest make room. False if the statistics do not fit at all."""
         self._scalars.append(number, packed.scalars)
-        return packed.details is None or self._details.append(number, packed.details)
+        if packed.details is None:
+            self._details.forget_before(number)
+            return True
+        return self._details.append(number, packed.details)
 
     def close(self) -> None:
         """Unmaps and closes the file, which stays."""
@@ -133,25 +148,31 @@ class _Ring:
         self._start, self._end = region.at, region.end
         self._at = self._reached = region.at
         self._most = most
-        self._live: deque[tuple[int, int]] = deque()  # offset and end of each record, the oldest first
+        self._live: deque[tuple[int, int]] = deque()  # offset and number of each record, the oldest first
 
     def append(self, number: int, payload: bytes) -> bool:
         """Writes a record. False if it is larger than the ring. Raises OSError."""
+        self.forget_before(number)
         frame = seal(self._kind, number, payload)
         if len(frame) > self._end - self._start:
             return False
         try:
-            self._put(frame)
+            self._put(frame, number)
         except OSError as error:
             if error.errno not in _NO_ROOM or self._reached == self._start:
                 raise
             self._end = self._reached  # the disk is full: go round in what there is
             if len(frame) > self._end - self._start:
                 return False
-            self._put(frame)
+            self._put(frame, number)
         return True
 
-    def _put(self, frame: bytes) -> None:
+    def forget_before(self, number: int) -> None:
+        """Takes away the records of steps that are too old beside this one."""
+        while self._live and self._live[0][1] <= number - self._most:
+            self._forget()
+
+    def _put(self, frame: bytes, number: int) -> None:
         if self._at + len(frame) > self._end:
             while self._live and self._live[0][0] >= self._at:
                 self._forget()
@@ -159,10 +180,8 @@ class _Ring:
         end = self._at + len(frame)
         while self._live and self._at <= self._live[0][0] < end:
             self._forget()
-        while len(self._live) >= self._most:
-            self._forget()
         _write(self._fd, frame, self._at)
-        self._live.append((self._at, end))
+        self._live.append((self._at, number))
         self._reached = max(self._reached, end)
         self._at = end
 

@@ -9,7 +9,7 @@ import platform
 import struct
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -134,7 +134,7 @@ def description(info: RunInfo, *, run_id: str, rank: int, coordinates: Mapping[s
     }
 
 
-def fitting(full: Mapping[str, Any]) -> list[bytes]:
+def fitting(full: Mapping[str, Any]) -> Iterator[bytes]:
     """The description as JSON in ever smaller forms, the whole one first."""
     run = full["run"]
     forms = [
@@ -143,11 +143,9 @@ def fitting(full: Mapping[str, Any]) -> list[bytes]:
         {k: v for k, v in run.items() if k not in ("tensors", "config")},
         {k: run[k] for k in ("name", "project") if k in run},
     ]
-    out = []
     for form in forms:
         left = sorted(set(run) - set(form))
-        out.append(dumps({**full, "run": form, **({"left_out": left} if left else {})}).encode())
-    return out
+        yield dumps({**full, "run": form, **({"left_out": left} if left else {})}).encode()
 
 
 def versions() -> dict[str, str]:

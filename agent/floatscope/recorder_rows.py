@@ -55,7 +55,7 @@ def pack(row: Row, number_of: NumberOf) -> Packed:
     if not row.blocks and not row.histograms:
         return Packed(packed, None, left_out)
     blocks: list[bytes] = []
-    for block in row.blocks:
+    for block in (b for b in row.blocks if b.names):
         number = number_of(block.names)
         stats = [(number_of((name,)), name, values) for name, values in block.stats.items()]
         told = [(n, name, values) for n, name, values in stats if n is not None]
@@ -71,7 +71,7 @@ def pack(row: Row, number_of: NumberOf) -> Packed:
             if mask is not None:
                 parts.append(np.packbits(mask, bitorder="little").tobytes())
         blocks.append(b"".join(parts))
-    for part in row.histograms:
+    for part in (p for p in row.histograms if p.names):
         number = number_of(part.names)
         if number is None:
             left_out += len(part.names)

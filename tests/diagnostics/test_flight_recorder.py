@@ -243,7 +243,7 @@ def test_ranks_of_a_run_are_one_run(apart: bool, tmp_path: Path, capsys: pytest.
         told["diagnosis"]
     )
     main([str(tmp_path)])
-    assert "the ranks are 1 steps apart" in capsys.readouterr().out
+    assert "the ranks are 1 step apart" in capsys.readouterr().out
     assert main([str(tmp_path), "--export", "-"]) in (0, 1)
     head, *exported = capsys.readouterr().out.splitlines()
     assert json.loads(head)["run"]["ranks"] == 2

@@ -133,6 +133,28 @@ def test_statistics_that_can_never_fit_cost_only_themselves(tmp_path: Path) -> N
     assert read_file(tmp_path / "r").count == 1
 
 
+def test_names_that_change_at_every_step(tmp_path: Path) -> None:
+    """When the lists of names outgrow their room, the newest steps are whole and old ones lose only names."""
+    file = RecorderFile(tmp_path / "r", size=SMALL, steps=1000, rank=0, created=0.0)
+    rows = []
+    for step in range(400):
+        names = tuple(f"layers.{os.urandom(4).hex()}/{k}" for k in range(4))
+        rows.append(
+            Row(step, 1.0 + step, {"loss": float(step)}, [Block(names, {"amax": np.ones(4, np.float32)})])
+        )
+        packed = pack(rows[-1], file.number_of)
+        assert packed.left_out == 0
+        file.append(step, packed)
+    recording = read_file(tmp_path / "r")
+    back = list(recording.rows())
+    assert recording.lost > 0
+    for row in back:
+        written = rows[row.step]
+        assert row.scalars in ({}, written.scalars)
+        assert [b.names for b in row.blocks] in ([], [written.blocks[0].names])
+    assert all(row.scalars and row.blocks for row in back[-20:])
+
+
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     widths=st.lists(st.integers(0, 40), min_size=1, max_size=120),

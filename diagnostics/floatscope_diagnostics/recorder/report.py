@@ -18,7 +18,7 @@ def terminal(stories: Sequence[Story], style: Style, *, everything: bool) -> str
     """What the recorders know, for the terminal."""
     lines: list[str] = []
     if len(stories) > 1:
-        lines += [style.paint(f"Flight recorders of {len(stories):,} ranks", "strong"), *many(stories), ""]
+        lines += [style.paint(f"{len(stories):,} flight recorders", "strong"), *many(stories), ""]
     for story in _detailed(stories, everything=everything):
         lines += [*_one(story, style), ""]
     return "\n".join(lines)

@@ -105,12 +105,18 @@ def moment(seconds: float) -> str:
 
 
 def many(stories: Sequence[Story]) -> Iterator[str]:
-    """One line a rank; ranks that stand behind the first are what a hang looks like."""
-    yield from (rank_line(story) for story in stories)
-    steps = {s.now.step for s in stories if s.now is not None and s.now.step is not None}
-    if len(steps) > 1:
-        apart = max(steps) - min(steps)
-        yield f"the ranks are {apart:,} steps apart: those behind held the others up, or died first"
+    """One line a rank, run by run; ranks that stand behind the first are what a hang looks like."""
+    runs: dict[str, list[Story]] = {}
+    for story in stories:
+        runs.setdefault(story.run_id or story.path, []).append(story)
+    for ranks in runs.values():
+        if len(runs) > 1:
+            yield plain(f"run {ranks[0].info.name or ranks[0].run_id or ranks[0].path}")
+        yield from (rank_line(story) for story in ranks)
+        steps = {s.now.step for s in ranks if s.now is not None and s.now.step is not None}
+        if len(steps) > 1:
+            apart = "1 step" if max(steps) - min(steps) == 1 else f"{max(steps) - min(steps):,} steps"
+            yield f"the ranks are {apart} apart: those behind held the others up, or died first"
 
 
 def _sign(now: Now) -> str:
