@@ -119,6 +119,8 @@ def _assemble(model: Any, optimizer: Any, config: MonitorConfig, *, run_id: str,
                     info=catalog.info,
                     guard=guard,
                     hear=hear,
+                    ask=schedule.ask,
+                    turn_s=config.flush_every_s,
                 )
                 outlets.append(diagnosis)  # before the log: it looks at what the file holds from earlier
             outlets.append(log)

@@ -23,6 +23,7 @@ from typing import Any, Protocol
 from floatscope.guard import Guard
 from floatscope.logged_before import LoggedBefore
 from floatscope.protocol.batch import Batch
+from floatscope.protocol.closer_look import CloserLook
 from floatscope.protocol.judgement import Judgement
 from floatscope.protocol.runinfo import RunInfo
 from floatscope.protocol.strict_json import dumps
@@ -62,6 +63,7 @@ class LocalDiagnosis:
 
     log: the run's log; steps that an earlier process of the run left in it are judged first.  path: where the
     verdict goes, ``floatscope.verdict/1``.  hear: called with each judgement, in this object's thread.
+    ask: called with the closer look it asks for, as a server would in its answers.
     What it could not judge in time is counted and stands in the verdict's notes.
     """
 
@@ -75,6 +77,7 @@ class LocalDiagnosis:
         info: Callable[[], RunInfo],
         guard: Guard,
         hear: Callable[[Judgement], None],
+        ask: Callable[[Mapping[str, Any]], None] = lambda settings: None,
         engines: Engines = installed_engine,
         turn_s: float = TURN_S,
     ) -> None:
@@ -89,6 +92,8 @@ class LocalDiagnosis:
         self._info = info
         self._guard = guard
         self._hear = hear
+        self._ask = ask
+        self._closer_look = CloserLook()
         self._engines = engines
         self._turn_s = turn_s
         self._before: LoggedBefore | None = None
@@ -256,6 +261,9 @@ class LocalDiagnosis:
         if is_last or time.monotonic() - self._written_at >= WRITE_EVERY_S:
             self._write(self.verdict)
         self._hear(Judgement.of_verdict(self.verdict))
+        last, known = source["last_step"], self._known
+        if last is not None and known is not None:
+            self._ask(self._closer_look.settings(self.verdict, last_step=last, run=0, tensors=known.tensors))
 
     def _give_up(self) -> None:
         """After a fault of ours: what the file says is not the last word."""

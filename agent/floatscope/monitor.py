@@ -35,6 +35,7 @@ from floatscope.schedule import Schedule
 from floatscope.sender import Sender
 
 LATE_ROWS = 64  # rows whose device readings are still under way; beyond, the oldest goes without them
+LAST_SEND_S = 1.5  # longest wait for the last rows to be delivered on SIGTERM
 LAST_READ_S = 2.0  # longest wait at the end of a run for readings of a device that may be dead
 
 
@@ -91,7 +92,7 @@ class Monitor:
         self._row: Row | None = None
         self._pending: deque[tuple[Row, Pending]] = deque()
         self._step_ended_at: float | None = None
-        self._crash = CrashWatch(self._end, on_error=self._failed)
+        self._crash = CrashWatch(self._end, on_error=self._failed, on_signal=self._terminated)
         if self._is_open:
             self._crash.install()
             with self._stepping:
@@ -286,6 +287,7 @@ class Monitor:
             self._schedule.look_closer(step)
         if step < self._next_step and self._step_ended_at is not None:
             self._reactions.go_back(step, peak=self._next_step - 1)
+            self._schedule.go_back(step)
         self._hand_over(row)
         self._next_step = step + 1
         self._reactions.react()
@@ -340,6 +342,19 @@ class Monitor:
             pending.deliver(row)
             self._sender.put(row)
         self._pending.clear()
+
+    def _terminated(self, status: str, reason: str | None) -> None:
+        """Ends the record, not the probes: the training thread stands in a handler, the process ends."""
+        if not self._is_mine() or self._sender is None:
+            return
+        self._is_open = False
+        with self._finishing:
+            for row, pending in list(self._pending):
+                if pending.is_ready():
+                    pending.deliver(row)
+                self._sender.put(row)
+        with self._finishing:
+            self._close_sender(status, reason, timeout_s=min(LAST_SEND_S, self._config.close_timeout_s))
 
     def _close_sender(self, status: str, reason: str | None, *, timeout_s: float | None = None) -> None:
         assert self._sender is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from floatscope.look import GLANCE, SAMPLE, Look
@@ -11,8 +12,17 @@ CLOSER_LOOK_STEPS = 3  # steps measured in full after the loss turned non-finite
 MOST_SUSPECTS = 64  # layers looked at in full at a time; a server that names more means all of them
 
 
+@dataclass(frozen=True)
+class _Wish:
+    """A closer look that was asked for. look: of which layers."""
+
+    every: int
+    until: int
+    look: Look
+
+
 class Schedule:
-    """Every n-th step, and every step while something is wrong or the server asks for a closer look.
+    """Every n-th step, and every step while something is wrong or the diagnosis asks for a closer look.
 
     settings: ``{"stats_every": 1, "until_step": 4000}`` as servers send them in their answers; with
     ``"layers": [...]`` the closer look is at those layers only, and the usual one goes on beside it.
@@ -20,32 +30,31 @@ class Schedule:
 
     def __init__(self, every: int) -> None:
         self._every = every
-        self._asked_every: int | None = None
-        self._asked_until = -1
-        self._asked_layers: Look | None = None
+        self._wish: _Wish | None = None  # one reference: others set it while the loop reads it
         self._closer_until = -1
         self._ease = 1
 
     def look(self, step: int) -> Look:
         """How closely this step is looked at."""
-        is_asked = (
-            self._asked_every is not None and step <= self._asked_until and step % self._asked_every == 0
-        )
-        if step <= self._closer_until or step % (self._every * self._ease) == 0:
-            is_sampled = True
-        else:
-            is_sampled = is_asked and self._asked_layers is None
-        if is_asked and self._asked_layers is not None:
-            return Look(is_sampled, self._asked_layers.suspects)
+        wish = self._wish
+        asked = GLANCE
+        if wish is not None and step <= wish.until and step % wish.every == 0:
+            asked = wish.look
+        is_usual = step <= self._closer_until or step % (self._every * self._ease) == 0
+        is_sampled = is_usual or asked.is_sampled
+        if asked.suspects:
+            return Look(is_sampled, asked.suspects)
         return SAMPLE if is_sampled else GLANCE
 
     def ask(self, settings: Mapping[str, Any]) -> None:
-        """Takes a server's wish; anything that is not one is passed over."""
+        """Takes a wish; empty settings end the last one, and anything that is not one is passed over."""
+        if not settings:
+            self._wish = None
+            return
         every, until = settings.get("stats_every"), settings.get("until_step")
         if type(every) is int and every >= 1 and type(until) is int:
             suspects = _names(settings.get("layers"))
-            self._asked_layers = Look(suspects=suspects) if suspects else None
-            self._asked_until, self._asked_every = until, every
+            self._wish = _Wish(every, until, Look(suspects=suspects) if suspects else SAMPLE)
 
     def ease(self, factor: int) -> None:
         """Makes the usual look rarer by this factor, 1 and more: what is measured cannot be delivered."""
@@ -54,6 +63,11 @@ class Schedule:
     def look_closer(self, step: int) -> None:
         """Measures the next few steps in full."""
         self._closer_until = step + CLOSER_LOOK_STEPS
+
+    def go_back(self, step: int) -> None:
+        """The loop goes on at this earlier step: what was wrong later is no reason to measure up to there."""
+        self._wish = None
+        self.look_closer(step)
 
 
 def _names(value: object) -> frozenset[str]:

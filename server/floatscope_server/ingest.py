@@ -13,11 +13,11 @@ from sqlalchemy import Connection
 
 from floatscope.protocol import strict_json, wire_json, wire_safetensors
 from floatscope.protocol.batch import Batch
+from floatscope.protocol.closer_look import CloserLook
 from floatscope.protocol.errors import ProtocolError
 from floatscope.protocol.judgement import Judgement as BriefJudgement
 from floatscope.protocol.runinfo import RunInfo, TensorTable
 from floatscope_server.body import Body
-from floatscope_server.closer_look import CloserLook
 from floatscope_server.database import Database
 from floatscope_server.diagnosis import Diagnosis, Judgement
 from floatscope_server.errors import Busy, Refused, SeqConflict, SeqGap, from_protocol

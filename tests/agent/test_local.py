@@ -51,7 +51,7 @@ def verdict_of(log: Path) -> dict[str, Any]:
     return found
 
 
-def scalars(step: int, *, fault_at: float = math.inf) -> dict[str, float]:
+def scalars(step: int, *, fault_at: float = math.inf) -> dict[str, Any]:
     noise = np.random.default_rng(step).normal(0, 0.01)
     return {"loss": math.nan if step >= fault_at else 3 - 0.001 * step + noise, "grad_norm": 1 + noise}
 
@@ -104,7 +104,7 @@ class Slow:
 
     def to_json(self) -> dict[str, Any]:
         last = int(self.fed[-1].step[-1]) if self.fed else None
-        source = {"last_step": last, "judged_step": last, "segments": [], "notes": []}
+        source: dict[str, Any] = {"last_step": last, "judged_step": last, "segments": [], "notes": []}
         return {"status": "healthy", "summary": "Nothing found.", "source": source, "findings": []}
 
     @property

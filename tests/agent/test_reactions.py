@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from pydantic import SecretStr
 
 import floatscope
@@ -46,7 +48,7 @@ def watch(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Watch]:
         )
 
 
-def values(step: int, *, fault_at: float = math.inf) -> dict[str, float]:
+def values(step: int, *, fault_at: float = math.inf) -> dict[str, Any]:
     noise = np.random.default_rng(step).normal(0, 0.01)
     return {"loss": math.nan if step >= fault_at else 3 - 0.001 * step + noise, "grad_norm": 1 + noise}
 
@@ -221,6 +223,34 @@ def _states(monitor: floatscope.Monitor, told: list[tuple[str, str]]) -> set[tup
     """Severity and state of what was told, as far as it still counts."""
     severity = {found.id: found.severity for found in monitor.findings}
     return {(severity[name], state) for name, state in told if name in severity}
+
+
+def test_a_fresh_finding_is_looked_at_closely(tmp_path: Path) -> None:
+    """With statistics every 1,000 steps every step after a fault is measured, and none after a rollback."""
+    log = tmp_path / "run.jsonl"
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4))
+    monitor = floatscope.watch(
+        model, run="loop", gpu=False, strict=True, stats_every=1000, flush_every_s=0.0, log_path=log
+    )
+
+    def train_step(step: int, **scalars: Any) -> None:
+        model(torch.ones(2, 4))
+        monitor.step(step, **scalars)
+
+    for step in range(40):
+        train_step(step, grad_norm=math.inf if step >= 30 else 1.0, loss=20.0 if step >= 30 else 3.0)
+    wait_for(lambda: any(found.is_alarm for found in monitor.findings))
+    for step in range(40, 60):
+        train_step(step, loss=20.0, grad_norm=1.0)
+    for step in range(20, 40):
+        train_step(step, loss=3.0, grad_norm=1.0)
+    monitor.finish()
+    rows = [json.loads(line) for line in log.read_text().splitlines()[1:]]
+    first, again = rows[:60], rows[60:]
+    close = [row["step"] for row in first if "tensors" in row]
+    assert close[0] == 0
+    assert set(range(42, 60)) <= set(close)
+    assert not {row["step"] for row in again if "tensors" in row} & set(range(26, 40))
 
 
 def finding(name: str = "a", **changes: Any) -> dict[str, Any]:

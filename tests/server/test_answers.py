@@ -8,10 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from floatscope.protocol.closer_look import (
+    LEAST_LAYERS,
+    MOST_LAYERS,
+    NEIGHBOURS,
+    STEPS,
+    layers_in_order,
+    suspects,
+)
 from floatscope.protocol.judgement import MOST_FINDINGS, Judgement
 from floatscope.schedule import MOST_SUSPECTS
-from floatscope_server import closer_look
-from floatscope_server.closer_look import LEAST_LAYERS, MOST_LAYERS, NEIGHBOURS, layers_in_order, suspects
 from tests.server.live import Client
 from tests.server.samples import Scripted, body, finding, rows
 
@@ -270,4 +276,4 @@ def test_layers_stand_in_the_order_of_their_calls() -> None:
     }  # fmt: skip
     assert layers_in_order(tensors) == ("z", "a", "b")
     assert NEIGHBOURS >= 1
-    assert closer_look.STEPS > 0
+    assert STEPS > 0

@@ -130,7 +130,7 @@ class Judgement:
         if judged_step is None:
             judged_step = _whole(source.get("judged_step", source.get("last_step")))
         starts = _starts(source.get("segments"))
-        found = [_placed(finding, starts) for finding in _findings(verdict.get("findings"))]
+        found = findings_of(verdict)
         begun = [finding.begins for finding in found if finding.is_alarm]
         clean: int | None = judged_step
         if begun:
@@ -178,6 +178,13 @@ class Judgement:
             segment=_whole(value.get("segment")) or 0,
             summary=_text(value.get("summary"), _TEXT_CHARS["summary"]) or "",
         )
+
+
+def findings_of(verdict: Mapping[str, Any]) -> list[BriefFinding]:
+    """All findings of a verdict document, those that the run has gone back over marked."""
+    source = verdict.get("source")
+    starts = _starts(source.get("segments") if isinstance(source, Mapping) else None)
+    return [_placed(finding, starts) for finding in _findings(verdict.get("findings"))]
 
 
 def _findings(values: object) -> list[BriefFinding]:

@@ -9,10 +9,10 @@ import anyio.to_thread
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from floatscope.protocol.closer_look import MOST_LAYERS
 from floatscope.protocol.judgement import HEALTHS, MOST_FINDINGS, SEVERITIES
 from floatscope_server import body
 from floatscope_server.answers import Json, ProblemAnswer
-from floatscope_server.closer_look import MOST_LAYERS
 from floatscope_server.errors import Problem
 from floatscope_server.ingest import CONTENT_TYPES, Receipt
 from floatscope_server.routes.fields import Rank, RunId, Seq

@@ -1,4 +1,6 @@
-"""What the server asks of an agent while a finding is fresh: every step, of the layers in question.
+"""What a diagnosis asks of the probes while a finding is fresh: every step, of the layers in question.
+
+A server sends it in its answers as ``settings``, the diagnosis in the trainer hands it over.
 
 A finding that names layers is decided by them and by what stands beside them: rules compare a tensor with
 its class, and tell the layer where a fault begins from those it reaches. So the layers before and after come
@@ -14,6 +16,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from floatscope.protocol.judgement import findings_of
 from floatscope.protocol.names import split_tensor
 
 Tensors = Mapping[str, Mapping[str, Any]]
@@ -37,7 +40,8 @@ class CloserLook:
     def settings(
         self, verdict: Mapping[str, Any] | None, *, last_step: int, run: int, tensors: Tensors
     ) -> dict[str, Any]:
-        """Empty where nothing is fresh; ``layers`` only where a part of them is enough.
+        """Empty where nothing is fresh, or it is about steps that the run has gone back over; ``layers`` only
+        where a part of them is enough.
 
         run: key of the run.  tensors: its table.
         """
@@ -48,6 +52,8 @@ class CloserLook:
             and finding.get("state") not in ("recovered", "replaced")
             and last_step - (finding.get("detected_step") or 0) < STEPS
         ]
+        gone = {f.id for f in findings_of(verdict or {}) if f.rolled_back} if fresh else set()
+        fresh = [finding for finding in fresh if finding.get("id") not in gone]
         if not fresh:
             return {}
         asked: dict[str, Any] = {
