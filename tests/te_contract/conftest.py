@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -23,8 +24,19 @@ def _package() -> TransformerEngine:
 
 @pytest.fixture
 def engine(_package: TransformerEngine) -> Iterator[TransformerEngine]:
-    """The package with empty global buffers and no record of casts."""
+    """The package with empty global buffers, no record of casts and its debug API off."""
     _package.manager.reset()
     _package.casts.clear()
+    end_debug()
     yield _package
+    end_debug()
     _package.manager.reset()
+
+
+def end_debug() -> None:
+    """As in a process that has built no module yet and not initialised nvdlfw-inspect."""
+    api = importlib.import_module("nvdlfw_inspect.api")
+    if api.DEBUG_MANAGER is not None:
+        api.end_debug()
+    state = importlib.import_module("transformer_engine.debug.pytorch.debug_state")
+    state.TEDebugState._reset()

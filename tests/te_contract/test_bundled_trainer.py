@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 
+import floatscope
 from floatscope_trainer import te_backend
 from floatscope_trainer.backends import make_backend
 from floatscope_trainer.checkpoint import load_checkpoint
@@ -34,7 +36,8 @@ class AdamW(torch.optim.AdamW):
 
 
 @pytest.fixture
-def text(engine: TransformerEngine, monkeypatch: pytest.MonkeyPatch) -> CharText:
+def text(engine: TransformerEngine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> CharText:
+    monkeypatch.setenv("FLOATSCOPE_SPOOL_DIR", str(tmp_path / "spool"))
     optimizers = importlib.import_module("transformer_engine.pytorch.optimizers")
     monkeypatch.setattr(optimizers, "FusedAdam", AdamW)
     monkeypatch.setattr(te_backend, "DEVICE", torch.device("cpu"))
@@ -91,3 +94,21 @@ def test_blocks_at_the_ends_stay_out_of_fp8(text: CharText) -> None:
     run = training(text, precision_map="first=1")
     losses(run, 2)
     assert {name.split(".")[1] for name in run.backend.scale_state()} == {"1"}
+
+
+def test_recipes_without_state_are_inspected(text: CharText, tmp_path: Path) -> None:
+    """The backend switches the debug API on for them, and the monitor sees what is cast."""
+    run = training(text, recipe="current")
+    path = tmp_path / "run.jsonl"
+    monitor = floatscope.watch(
+        run.backend.model, run="te", mode="local", log_path=path, strict=True, gpu=False, stats_every=2
+    )
+    for _ in range(3):
+        losses(run, 1)
+        monitor.step()
+    monitor.finish()
+    _, *rows = [json.loads(line) for line in path.read_text().splitlines()]
+    seen = [{n for n, stats in row.get("tensors", {}).items() if "sqnr_db" in stats} for row in rows]
+    wanted = {f"{name}/{role}" for name in run.backend.layers for role in ("input", "weight", "grad_output")}
+    assert seen == [wanted, set(), wanted]
+    assert (tmp_path / "spool" / "te_debug").is_dir()

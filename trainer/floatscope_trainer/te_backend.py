@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from floatscope import te_debug
 from floatscope_trainer.config import OptimConfig, Precision, TrainConfig
 from floatscope_trainer.emulated.backend import ROUNDED_TO, decay_groups, scale_state
 from floatscope_trainer.emulated.quantizers import Quantizer
@@ -46,6 +47,8 @@ class TransformerEngineBackend:
         self.layers: dict[str, nn.Module] = {}
         self._enabled = config.precision.precision == "fp8"
         self._recipe = self._make_recipe(config) if self._enabled else None
+        if self._enabled and config.precision.recipe != "delayed":
+            te_debug()  # those recipes keep no amax and no scale; this has to come before the first layer
         names = linear_names(config.model.layers)
         wanted = parse_precision_map(config.precision.precision_map, layers=names)
         depth = config.model.layers

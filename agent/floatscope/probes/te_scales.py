@@ -58,19 +58,15 @@ def scales_of(tensor: Any) -> Scales | None:
     if fmt is None:
         return None
     if stored.dtype == torch.uint8:
-        across = -(-columns // _MX_BLOCK)
-        grid = _exponents(stored[:rows, :across])
-        return Scales(f"mxfp8_{fmt}", grid) if grid.shape == (rows, across) else None
-    across = -(-columns // _BLOCK)
+        corner = _corner(stored, rows, -(-columns // _MX_BLOCK))
+        return None if corner is None else Scales(f"mxfp8_{fmt}", _exponents(corner))
+    down = rows
     if getattr(tensor, "_is_2D_scaled", False):
         down = -(-rows // _BLOCK)
-        grid = 1.0 / stored.float()[:down, :across]
-    else:
-        down = rows
-        is_compact = "COMPACT" in str(getattr(tensor, "_data_format", ""))  # up to 2.14, for gathers
-        by_rows = stored.float() if is_compact else stored.float().t()
-        grid = 1.0 / by_rows[:rows, :across]
-    return Scales(fmt, grid) if grid.shape == (down, across) else None
+    elif "COMPACT" not in str(getattr(tensor, "_data_format", "")):  # COMPACT: up to 2.14, for gathers
+        stored = stored.t()
+    corner = _corner(stored, down, -(-columns // _BLOCK))
+    return None if corner is None else Scales(fmt, 1.0 / corner.float())
 
 
 def dequantised(tensor: Any, found: Scales) -> Tensor | None:
@@ -105,6 +101,13 @@ def _rowwise(tensor: Any) -> tuple[Tensor | None, Tensor | None]:
     return codes.detach(), stored.detach()
 
 
+def _corner(grid: Tensor, down: int, across: int) -> Tensor | None:
+    """What is not padding; None if there is less than that."""
+    if grid.shape[0] < down or grid.shape[1] < across:
+        return None
+    return grid.narrow(0, 0, down).narrow(1, 0, across)
+
+
 def _shape(codes: Tensor) -> tuple[int, int]:
     columns = codes.shape[-1]
     return codes.numel() // max(columns, 1), columns
@@ -127,10 +130,10 @@ def _fp4(tensor: Any, packed: Tensor, stored: Tensor) -> Scales | None:
     if not isinstance(amax, Tensor):
         return None
     rows, columns = _shape(packed)
-    across = -(-2 * columns // _FP4_BLOCK)
-    block = stored[:rows, :across].view(torch.float8_e4m3fn).float()
-    if block.shape != (rows, across):
+    corner = _corner(stored, rows, -(-2 * columns // _FP4_BLOCK))
+    if corner is None:
         return None
+    block = corner.contiguous().view(torch.float8_e4m3fn).float()
     limit = _FP4_MAX * float(getattr(tensor, "_nvfp4_e4m3_max", _E4M3_MAX))
     amax = amax.detach().float().reshape(-1, 1)  # one, or one per row
     if amax.shape[0] not in (1, rows):
