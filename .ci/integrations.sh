@@ -6,13 +6,11 @@
 set -eu
 sh .ci/python.sh "$1" .venv-integrations
 pip=".venv-integrations/bin/python -m pip install --quiet --disable-pip-version-check"
-$pip "$2" transformers==5.24.0 trl==1.16.0 accelerate==1.15.0 lightning==2.6.6 torchao==0.18.0 deepspeed==0.19.8 datasets
+$pip "$2" transformers==5.24.0 trl==1.16.0 accelerate==1.15.0 lightning==2.6.6 torchao==0.18.0 deepspeed==0.19.8 datasets \
+    "py-cpuinfo<10" requests "pillow<12" tyro==1.0.17 spmd_types==0.2.3 tensorboard==2.21.0 omegaconf==2.3.1 hydra-core==1.3.2
 $pip -e '.[diagnostics]' --group test
-$pip --no-deps mosaicml==0.32.1 "coolname<3" tabulate==0.9.0 torch_optimizer "importlib-metadata<9" zipp
-$pip --no-deps torchtitan==0.3.0 torchdata==0.11.0 torch_checkpointing==0.1.1
-$pip --no-deps megatron-core==0.16.1 megatron-bridge==0.3.1
-$pip tyro==1.0.17 spmd_types==0.2.3 tensorboard==2.21.0 omegaconf==2.3.1 hydra-core==1.3.2
-$pip "py-cpuinfo<10" requests "pillow<12"
+$pip --no-deps mosaicml==0.32.1 "coolname<3" tabulate==0.9.0 torch_optimizer "importlib-metadata<9" zipp \
+    torchtitan==0.3.0 torchdata==0.11.0 torch_checkpointing==0.1.1 megatron-core==0.16.1 megatron-bridge==0.3.1
 INTEGRATIONS_MUST_RUN=1 OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 \
     .venv-integrations/bin/python -m pytest -W ignore tests/integrations
 # the fused kernels: in a folder of their own, since libraries behave differently where there is triton
