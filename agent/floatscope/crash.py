@@ -1,12 +1,15 @@
-"""Notices how the process ends: an uncaught exception, or an exit without ``finish``.
+"""Notices how the process ends: an uncaught exception, SIGTERM, or an exit without ``finish``.
 
-Hooks are chained: what was installed before is called first and put back afterwards.
+Hooks are chained: what was installed before is called first and put back afterwards. SIGTERM is only looked
+at where nobody else does; the process then ends by it all the same.
 """
 
 from __future__ import annotations
 
+import _thread
 import atexit
 import os
+import signal
 import sys
 import threading
 from collections.abc import Callable
@@ -14,6 +17,7 @@ from types import TracebackType
 from typing import Any
 
 _REASON_CHARS = 1000
+SIGNAL_S = 2.0  # longest delay of the end by SIGTERM; launchers wait 30 s before they kill
 
 Ending = Callable[[str, str | None], None]
 """Takes status and reason: ("crashed", "IndexError: index out of range") or ("finished", None)."""
@@ -23,11 +27,22 @@ class CrashWatch:
     """Calls ``on_end`` once when the process ends by itself.
 
     A thread's uncaught exception counts only if that thread is the one that trains.
+    on_error: called before, with the exception itself.  on_signal: called instead on SIGTERM, in a thread of
+    its own, since the training thread may stand anywhere, with any lock in its hands.
     """
 
-    def __init__(self, on_end: Ending, *, on_error: Callable[[BaseException], None] | None = None) -> None:
+    def __init__(
+        self,
+        on_end: Ending,
+        *,
+        on_error: Callable[[BaseException], None] | None = None,
+        on_signal: Ending | None = None,
+    ) -> None:
         self._on_end = on_end
-        self._on_error = on_error  # before on_end, with the exception itself
+        self._on_signal = on_signal
+        self._previous_signal: Any = None
+        self._signal_hook = self._signalled
+        self._on_error = on_error
         self._pid = os.getpid()
         self._thread = threading.get_ident()
         self._is_on = True
@@ -41,6 +56,11 @@ class CrashWatch:
         sys.excepthook = self._hook
         threading.excepthook = self._thread_hook
         atexit.register(self._at_exit)
+        if self._on_signal is not None and threading.current_thread() is threading.main_thread():
+            previous = signal.getsignal(signal.SIGTERM)
+            if previous is signal.SIG_DFL or isinstance(getattr(previous, "__self__", None), CrashWatch):
+                self._previous_signal = previous
+                signal.signal(signal.SIGTERM, self._signal_hook)
 
     def trains_here(self) -> None:
         """Says that the calling thread is the training thread."""
@@ -54,6 +74,12 @@ class CrashWatch:
         if threading.excepthook is self._thread_hook:
             threading.excepthook = self._previous_thread
         atexit.unregister(self._at_exit)
+        if (
+            self._previous_signal is not None
+            and threading.current_thread() is threading.main_thread()
+            and signal.getsignal(signal.SIGTERM) == self._signal_hook
+        ):
+            signal.signal(signal.SIGTERM, self._previous_signal)
 
     def _excepthook(
         self, kind: type[BaseException], error: BaseException, traceback: TracebackType | None
@@ -77,10 +103,39 @@ class CrashWatch:
                 self._on_error(error)
             self._on_end(status_of(error), reason_of(error))
 
+    def _signalled(self, number: int, frame: object) -> None:
+        """The handler of SIGTERM: says so, within bounds, and lets the signal do what it would have done."""
+        if self._is_on and os.getpid() == self._pid and self._on_signal is not None:
+            self._is_on = False
+            _bounded(self._on_signal, "failed", signal.Signals(number).name, timeout_s=SIGNAL_S)
+        if callable(self._previous_signal):
+            self._previous_signal(number, frame)
+        else:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
     def _at_exit(self) -> None:
         if self._is_on and os.getpid() == self._pid:
             self._is_on = False
             self._on_end("finished", None)
+
+
+def _bounded(tell: Ending, status: str, reason: str, *, timeout_s: float) -> None:
+    """Calls ``tell`` in a new thread and waits for it a bounded time, with nothing that takes a lock."""
+    done = _thread.allocate_lock()
+    done.acquire()
+
+    def run() -> None:
+        try:
+            tell(status, reason)
+        finally:
+            done.release()
+
+    try:
+        _thread.start_new_thread(run, ())
+    except RuntimeError:  # the process can have no more threads
+        return
+    done.acquire(timeout=timeout_s)
 
 
 def status_of(error: BaseException) -> str:

@@ -207,8 +207,8 @@ class Outbox:
             return
         if spool.damaged:
             self._guard.say(f"{spool.damaged} places in {spool.path} cannot be read; what lay there is lost.")
+        self.is_resumed = self.is_resumed or spool.was_there
         if spool.entries:
-            self.is_resumed = True
             self._guard.say(
                 f"an earlier process of this run left {spool.steps:,} steps that were not delivered; "
                 "they go first."
@@ -253,6 +253,9 @@ class Outbox:
             "agent_dropped_steps": self._backlog.dropped + self.loss.dropped + self.loss.damaged,
             "agent_thinned_steps": self._backlog.thinned + self.loss.thinned,
         }
+        if self.is_resumed:
+            rows[0] = rows[0].with_default("resumed", 1.0)
+            self.is_resumed = False
         for name, count in lost.items():
             if count:
                 scalars = rows[0].scalars

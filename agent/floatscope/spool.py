@@ -60,7 +60,7 @@ class Spool:
     """The spool of one rank of one run; make one with ``Spool.open``.
 
     entries: what waits, oldest first, by the number of its first packed batch.  damaged: places in the files
-    that could not be read.
+    that could not be read.  was_there: an earlier process has left it.
     """
 
     def __init__(self, path: Path, lock: int, *, limit_bytes: int) -> None:
@@ -70,6 +70,7 @@ class Spool:
         self.entries: OrderedDict[int, Entry] = OrderedDict()
         self.damaged = 0
         self.last_seq: int | None = None
+        self.was_there = (path / RUN_FILE).exists()
         self._lock: int | None = lock
         self._segments: list[Segment] = []
         self._file: int | None = None

@@ -1,4 +1,4 @@
-"""``floatscope resend``: exactly once, with the status that was noted, and hands off what others work with."""
+"""``floatscope resend``: exactly once, with the status that was noted; what others work with is let alone."""
 
 from __future__ import annotations
 
