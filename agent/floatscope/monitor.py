@@ -349,6 +349,9 @@ class Monitor:
             return
         self._is_open = False
         with self._finishing:
+            if self._recorder is not None:
+                self._recorder.signalled(reason or "a signal")
+        with self._finishing:
             for row, pending in list(self._pending):
                 if pending.is_ready():
                     pending.deliver(row)

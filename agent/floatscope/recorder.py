@@ -7,7 +7,10 @@ the steps' values as they arrive from the device, some steps late.
 from __future__ import annotations
 
 import contextlib
+import sys
+import threading
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +33,7 @@ from floatscope.recorder_notes import (
     fitting,
     pack_now,
     pack_scalars,
+    shortened,
 )
 from floatscope.recorder_rows import pack
 from floatscope.rows import Row
@@ -99,8 +103,10 @@ class FlightRecorder:
         self._note(ending_of(error, time=time.time()))
 
     def signalled(self, name: str) -> None:
-        """A signal such as ``SIGTERM`` ends the run."""
-        self._note(replace(self._ending, signal=name, time=time.time()))
+        """A signal such as ``SIGTERM`` ends the run; keeps where the main thread stood."""
+        frame = sys._current_frames().get(threading.main_thread().ident or 0)
+        stack = "".join(traceback.format_stack(frame)) if frame is not None else ""
+        self._note(replace(self._ending, signal=name, traceback=shortened(stack), time=time.time()))
 
     def accept(self, rows: Sequence[Row]) -> None:
         """Takes rows over; ``work`` writes them."""

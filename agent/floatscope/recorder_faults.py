@@ -1,7 +1,8 @@
 """Python's fault handler into a file: the stacks of a process that dies of a signal.
 
-SIGABRT is how a CUDA error ends a process whose exception nobody caught: std::terminate, then abort. SIGTERM
-is how a scheduler ends one. The stacks are written by C code that needs no interpreter.
+SIGABRT is how a CUDA error ends a process whose exception nobody caught: std::terminate, then abort. The
+stacks are written by C code that needs no interpreter. SIGTERM is left to ``crash.py``: the fault handler's own
+could not be put back beside Python's.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import faulthandler
 import io
 import os
-import signal
 import sys
 import weakref
 from pathlib import Path
@@ -22,7 +22,6 @@ class FaultFile:
         self.path = path
         self._file: io.FileIO | None = None
         self._pid = os.getpid()
-        self._has_term = False
 
     def install(self) -> None:
         """Opens the file and hands it to the fault handler. Raises OSError."""
@@ -30,9 +29,6 @@ class FaultFile:
             return
         self._file = open(self.path, "wb", buffering=0)  # noqa: SIM115 - lives as long as the handler
         faulthandler.enable(self._file)
-        if hasattr(faulthandler, "register") and _ends_by_default():
-            faulthandler.register(signal.SIGTERM, self._file, chain=True)
-            self._has_term = True
         me = weakref.ref(self)
 
         def in_child() -> None:
@@ -48,8 +44,6 @@ class FaultFile:
         if self._file is None or os.getpid() != self._pid:
             return
         file, self._file = self._file, None
-        if self._has_term and _ends_by_default():  # else somebody has set another handler since
-            faulthandler.unregister(signal.SIGTERM)
         # The handler holds a reference to its file. Without it somebody has chosen another file since, and
         # the handler is theirs: two references are the variable's and the argument's.
         if sys.getrefcount(file) > 2:
@@ -64,12 +58,5 @@ class FaultFile:
         file, self._file = self._file, None
         if file is None:
             return
-        if self._has_term and _ends_by_default():
-            faulthandler.unregister(signal.SIGTERM)
         if sys.getrefcount(file) > 2:
             faulthandler.disable()
-
-
-def _ends_by_default() -> bool:
-    """Whether nobody handles SIGTERM, as far as Python knows; the fault handler's own does not count."""
-    return signal.getsignal(signal.SIGTERM) == signal.SIG_DFL

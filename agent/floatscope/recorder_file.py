@@ -100,8 +100,8 @@ class RecorderFile:
     def number_of(self, names: tuple[str, ...]) -> int | None:
         """The number of a list of names, which is written on its first use; None if it can never fit.
 
-        A half of the region that is full gives way to the other; lists in use are written there anew, and only
-        records from before the last change lose the names of theirs.
+        A half of the region that is full gives way to the other; lists in use are written there anew, only
+        records from before the last change lose their names.
         """
         number = self._numbers.get(names)
         if number is not None:

@@ -109,17 +109,21 @@ def data_id_text(data_id: int | str) -> bytes:
 
 
 def ending_of(error: BaseException, *, time: float) -> Ending:
-    """An exception with its traceback; the middle of a long one is left out."""
+    """An exception with its traceback."""
     try:
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     except Exception as unprintable:  # an exception whose own text fails
         text = f"(its traceback cannot be shown: {type(unprintable).__name__})"
+    kind, _, message = reason_of(error).partition(": ")
+    return Ending(kind=kind, message=message, traceback=shortened(text), time=time)
+
+
+def shortened(text: str) -> str:
+    """A traceback without the middle of a long one, in valid Unicode."""
     if len(text) > TRACEBACK_CHARS:
         half = TRACEBACK_CHARS // 2
         text = f"{text[:half]}\n  ... {len(text) - 2 * half:,} characters left out ...\n{text[-half:]}"
-    kind, _, message = reason_of(error).partition(": ")
-    clean = text.encode("utf-8", "replace").decode().replace("\0", "")
-    return Ending(kind=kind, message=message, traceback=clean, time=time)
+    return text.encode("utf-8", "replace").decode().replace("\0", "")
 
 
 def description(info: RunInfo, *, run_id: str, rank: int, coordinates: Mapping[str, int]) -> dict[str, Any]:

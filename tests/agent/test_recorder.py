@@ -100,16 +100,16 @@ def test_a_fatal_signal_leaves_the_stacks(spool: Path, death: str, name: int, sa
 
 @pytest.mark.parametrize("handler", [False, True])
 def test_sigterm(spool: Path, handler: bool) -> None:
-    """SIGTERM ends the process as it would without us, and leaves the stacks; a handler of the user works."""
+    """SIGTERM ends the process as it would without us, and is recorded; a handler of the user works."""
     own = "signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\n" if handler else ""
     done = run(
         f"def inner():\n    os.kill(os.getpid(), signal.SIGTERM); time.sleep(9)\ntrain(0, 20)\n{own}inner()"
     )
     assert done.returncode == (7 if handler else -signal.SIGTERM)
-    fault = spool / "fly" / "rank0.fault.txt"
-    assert fault.exists() == (not handler)
-    if not handler:
-        assert "in inner" in fault.read_text()
+    ending = recorded(spool).ending
+    assert ending is not None
+    assert (ending.status, ending.signal) == (("finished", "") if handler else ("failed", "SIGTERM"))
+    assert ("in inner" in ending.traceback) != handler
 
 
 def test_a_worker_that_dies_leaves_no_stacks(spool: Path) -> None:

@@ -198,8 +198,6 @@ def test_how_it_ended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
         "Fatal Python error: Aborted\n\nCurrent thread 0x1 (most recent"
     )
     assert ended("fault") == ("crashed", "SIGABRT: Fatal Python error: Aborted")
-    (tmp_path / "told.fault.txt").write_text("Current thread 0x1 (most recent call first):")
-    assert ended("told") == ("failed", "the process was told to end by SIGTERM")
     assert ended("term", ending={"signal": "SIGTERM"}) == ("failed", "the process was told to end by SIGTERM")
     assert ended("done", ending={"status": "finished"}, phase=BETWEEN) == ("finished", "finished")
     assert ended("odd", ending={"status": "<b>"})[0] == "failed"

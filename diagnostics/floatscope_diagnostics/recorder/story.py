@@ -139,8 +139,6 @@ def how_it_ended(recording: Recording, *, fault: str) -> tuple[str, str, str]:
     if found is not None:
         named = next((s for words, s in _SIGNALS.items() if found[1].startswith(words)), "")
         return "crashed", f"{named + ': ' if named else ''}{found[0]}", named
-    if fault and not signal:
-        signal = "SIGTERM"  # the only signal of which the stacks are written without a heading
     if signal:
         return "failed", f"the process was told to end by {signal}", signal
     alive = is_alive(_mapping(recording.description.get("process")))
