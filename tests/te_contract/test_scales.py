@@ -18,7 +18,12 @@ from tests.te_contract.te_cpu import TransformerEngine
 pytestmark = [pytest.mark.te, pytest.mark.filterwarnings("ignore")]
 
 TENSORS = "transformer_engine.pytorch.tensor"
-E4M3 = 7  # DType.kFloat8E4M3
+
+
+def e4m3() -> Any:
+    """The format, as the compiled module names it."""
+    extension: Any = importlib.import_module("transformer_engine_torch")
+    return extension.DType.kFloat8E4M3
 
 
 def values(rows: int, columns: int) -> Tensor:
@@ -51,12 +56,12 @@ def test_block_scaling(engine: TransformerEngine, is_2d: bool, shape: tuple[int,
     scale = torch.exp2(torch.floor(torch.log2(448 / blocks_of(x, height, 128))))
     codes = (x * spread(scale, x, height, 128)).to(torch.float8_e4m3fn).view(torch.uint8)
     quantizer = quantizers.Float8BlockQuantizer(
-        E4M3, rowwise=True, columnwise=False, block_scaling_dim=2 if is_2d else 1
+        e4m3(), rowwise=True, columnwise=False, block_scaling_dim=2 if is_2d else 1
     )
     stored = torch.zeros(quantizer.get_scale_shape(shape, columnwise=False))
     inverse = 1 / scale if is_2d else (1 / scale).t()
     stored[: inverse.shape[0], : inverse.shape[1]] = inverse
-    tensor = storage.Float8BlockwiseQTensorStorage(codes, stored, None, None, E4M3, quantizer, is_2d)
+    tensor = storage.Float8BlockwiseQTensorStorage(codes, stored, None, None, e4m3(), quantizer, is_2d)
     found = scales_of(tensor)
     assert found is not None
     assert found.fmt == "e4m3"
@@ -75,13 +80,13 @@ def test_mxfp8(engine: TransformerEngine, shape: tuple[int, int]) -> None:
     exponent = torch.ceil(torch.log2(blocks_of(x, 1, 32) / 448))
     scale = torch.exp2(-exponent)
     codes = (x * spread(scale, x, 1, 32)).to(torch.float8_e4m3fn)
-    quantizer = quantizers.MXFP8Quantizer(E4M3, rowwise=True, columnwise=False)
+    quantizer = quantizers.MXFP8Quantizer(e4m3(), rowwise=True, columnwise=False)
     stored = torch.zeros(quantizer.get_scale_shape(shape, columnwise=False), dtype=torch.uint8)
     stored[: shape[0], : shape[1] // 32] = (exponent + 127).to(torch.uint8)
 
     def tensor(*, swizzled: bool) -> Any:
         return storage.MXFP8TensorStorage(
-            codes.view(torch.uint8), stored, None, None, E4M3, quantizer, swizzled
+            codes.view(torch.uint8), stored, None, None, e4m3(), quantizer, swizzled
         )
 
     found = scales_of(tensor(swizzled=False))
@@ -188,7 +193,7 @@ def test_quantised_parameters_give_their_scale(engine: TransformerEngine, tmp_pa
         dtype=torch.bfloat16,
         data=torch.full((64, 32), 0x38, dtype=torch.uint8),
         fp8_scale_inv=torch.full((1,), 1 / 16),
-        fp8_dtype=E4M3,
+        fp8_dtype=e4m3(),
         quantizer=None,
     )
     model.weight = torch.nn.Parameter(primary, requires_grad=False)

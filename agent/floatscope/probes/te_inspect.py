@@ -164,7 +164,8 @@ class Inspection(Probe):
         found = scales_of(quantised) if is_quantised(quantised) else None
         used = dequantised(quantised, found) if found is not None else None
         if found is None or used is None or used.numel() != tensor.numel():
-            fmt = None if is_quantised(quantised) else format_of(tensor.dtype)
+            is_plain = type(quantised) is type(tensor)  # the layer or this product is kept out of FP8
+            fmt = format_of(tensor.dtype) if is_plain else None  # versions before 2.8 show no cast tensor
             self._stats.measure(layer, role, tensor, fmt=fmt, once=once)
             return
         used = used.reshape(tensor.shape)
