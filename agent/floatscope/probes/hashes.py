@@ -62,7 +62,7 @@ def hash_of(tensors: Sequence[Tensor]) -> Tensor:
     for chunk in _chunks(words, most):
         seed = (seed * _SEED_STEP + chunk.numel()) & _MASK
         # a changed bit changes the plain sum, two words that change places the other; overflow wraps around
-        placed = ((chunk ^ (chunk >> 29)) * places[: chunk.numel()]).sum()
+        placed = ((chunk ^ (chunk >> 29)) * places.narrow(0, 0, chunk.numel())).sum()
         total = total + (chunk.sum() * _ODD_2 + placed) * (2 * seed + 1)
     return (total ^ (total >> 31)) & _MASK
 
@@ -90,8 +90,10 @@ def _words(tensor: Tensor) -> list[Tensor]:
     if flat.storage_offset() * size % _WORD_BYTES:
         flat = flat.clone()
     whole = flat.numel() * size // _WORD_BYTES * _WORD_BYTES // size
-    words = [flat[:whole].view(torch.int64), flat[whole:].view(_BITS[size]).to(torch.int64)]
-    return [word for word in words if word.numel()]
+    words = [flat.narrow(0, 0, whole).view(torch.int64)] if whole else []
+    if whole < flat.numel():
+        words.append(flat.narrow(0, whole, flat.numel() - whole).view(_BITS[size]).to(torch.int64))
+    return words
 
 
 class _HashSum:

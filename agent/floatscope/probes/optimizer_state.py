@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from floatscope.probes.gradients import by_device, local_values
 from floatscope.probes.readout import Readout
@@ -60,7 +61,7 @@ class StateCheck:
             if not isinstance(values, Tensor) or name == "step":
                 continue
             found = local_values(values)
-            if found is not None and type(found) is Tensor:
+            if found is not None and not is_traceable_wrapper_subclass(found):
                 yield name, found
             elif values.numel() > 1 and values.device.type != "meta":
                 self._say_once(
