@@ -1,8 +1,8 @@
 """Python's fault handler into a file: the stacks of a process that dies of a signal.
 
 SIGABRT is how a CUDA error ends a process whose exception nobody caught: std::terminate, then abort. The
-stacks are written by C code that needs no interpreter. SIGTERM is left to ``crash.py``: the fault handler's own
-could not be put back beside Python's.
+stacks are written by C code that needs no interpreter. SIGTERM is left to ``crash.py``: the fault handler of
+Python could not be put back beside its own.
 """
 
 from __future__ import annotations
