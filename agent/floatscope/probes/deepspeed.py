@@ -19,9 +19,12 @@ from torch import Tensor
 
 from floatscope.guard import Area
 from floatscope.look import Look
+from floatscope.probes.naming import parameters_of
 from floatscope.probes.optimizer import find_optimizer
+from floatscope.probes.optimizers import optimizers_of
 from floatscope.probes.probe import Probe, Scene
 from floatscope.probes.readout import Readout
+from floatscope.probes.weights import parameters_in
 from floatscope.rows import Row
 
 _MOST_WRAPPERS = 8  # Accelerate and Lightning put an optimizer into another
@@ -56,12 +59,12 @@ def find_deepspeed(scene: Scene) -> Iterable[Probe]:
     optimizer = deepspeed_optimizer(scene.optimizer if engine is None else engine.optimizer)
     if engine is None and optimizer is None:
         return
-    if _is_sharded(optimizer):
+    if optimizer is not None and not _trains_the_models_own(scene.model, optimizer):
         scene.guard.say_once(
             "deepspeed",
-            "DeepSpeed ZeRO keeps gradients and main weights in flat partitions: gradient norms and updates "
-            "of single weights are left out. The gradient norm of all, loss_scale, skipped_steps and the "
-            "layers' tensors are recorded.",
+            f"{type(optimizer).__name__} of DeepSpeed steps copies of the weights that have no names (with "
+            "ZeRO flat partitions): gradient norms and updates of single weights are left out. The norm "
+            "of all gradients, loss_scale, skipped_steps and the layers' tensors are recorded.",
         )
     area = scene.guard.area(
         "DeepSpeed probe", loses="loss_scale, skipped_steps and the engine's gradient norm"
@@ -136,8 +139,10 @@ def _has_scaling(engine: Any, optimizer: Any) -> bool:
     )
 
 
-def _is_sharded(optimizer: Any) -> bool:
-    return any("DeepSpeedZeroOptimizer" in kind.__name__ for kind in type(optimizer).__mro__)
+def _trains_the_models_own(model: Any, optimizer: Any) -> bool:
+    """Whether what the optimizer steps are parameters of the model."""
+    own = {id(parameter) for _, parameter in parameters_of(model)}
+    return all(id(p) in own for one in optimizers_of(optimizer) for p in parameters_in(one))
 
 
 def _is_a(thing: Any, name: str) -> bool:
