@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -31,6 +31,12 @@ def engine(_package: TransformerEngine) -> Iterator[TransformerEngine]:
     yield _package
     end_debug()
     _package.manager.reset()
+
+
+@pytest.fixture
+def api(engine: TransformerEngine) -> Any:
+    """nvdlfw-inspect, as in a process that has built no module yet."""
+    return importlib.import_module("nvdlfw_inspect.api")
 
 
 def end_debug() -> None:

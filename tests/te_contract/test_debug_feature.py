@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib
 import itertools
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -16,61 +15,10 @@ import pytest
 import torch
 
 import floatscope
-from floatscope.integrations.transformer_engine import debug_config
+from tests.te_contract.inspected import ORDER, WIDTH, Watched, inspected, linear, two_layers
 from tests.te_contract.te_cpu import TransformerEngine
 
 pytestmark = [pytest.mark.te, pytest.mark.filterwarnings("ignore")]
-
-WIDTH = 32
-ORDER = ["0/input", "0/weight", "2/input", "2/weight", "2/grad_output", "0/grad_output"]
-
-
-@pytest.fixture
-def api(engine: TransformerEngine) -> Any:
-    """nvdlfw-inspect, as in a process that has built no module yet."""
-    return importlib.import_module("nvdlfw_inspect.api")
-
-
-def linear(engine: TransformerEngine, width: int, out: int, **options: Any) -> Any:
-    return engine.te.Linear(width, out, bias=False, device="cpu", params_dtype=torch.bfloat16, **options)
-
-
-def two_layers(engine: TransformerEngine) -> Any:
-    return torch.nn.Sequential(linear(engine, WIDTH, 64), torch.nn.GELU(), linear(engine, 64, 16))
-
-
-class Watched:
-    """A model trained on random data under the agent; ``finish`` gives what was logged."""
-
-    def __init__(
-        self, engine: TransformerEngine, model: Any, path: Path, *, recipe: Any = None, **settings: Any
-    ) -> None:
-        self.engine = engine
-        self.model = model
-        self.recipe = recipe if recipe is not None else engine.recipes.Float8CurrentScaling()
-        self._path = path / "run.jsonl"
-        options: dict[str, Any] = {"strict": True, "gpu": False, "stats_every": 1, **settings}
-        self.monitor = floatscope.watch(model, run="te", mode="local", log_path=self._path, **options)
-
-    def forward_backward(self, *, factor: float = 1.0, args: tuple[Any, ...] = ()) -> None:
-        x = factor * torch.randn(16, WIDTH, dtype=torch.bfloat16)
-        with self.engine.te.autocast(enabled=True, recipe=self.recipe):
-            out = self.model(x.requires_grad_(), *args)
-        out.float().pow(2).mean().backward()
-
-    def step(self, **scalars: Any) -> None:
-        self.forward_backward()
-        self.monitor.step(**scalars)
-
-    def finish(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        self.monitor.finish()
-        head, *rows = [json.loads(line) for line in self._path.read_text().splitlines()]
-        return head["run"], rows
-
-
-def inspected(row: dict[str, Any]) -> set[str]:
-    """Tensors with a statistic that only whole tensors give."""
-    return {name for name, stats in row.get("tensors", {}).items() if "sqnr_db" in stats}
 
 
 def test_current_scaling_has_every_statistic_of_every_cast(
@@ -241,55 +189,6 @@ def test_delayed_scaling_keeps_the_tap_beside_whole_tensors(
     assert rows[0]["tensors"]["0/grad_output"]["underflow_pct"] > 0, "the first pass has scale 1"
 
 
-def test_an_own_feature_goes_on_working_beside(engine: TransformerEngine, api: Any, tmp_path: Path) -> None:
-    folder = tmp_path / "own"
-    folder.mkdir()
-    (folder / "own_probe.py").write_text(OWN_FEATURE)
-    own = {
-        "mine": {
-            "enabled": True,
-            "layers": {"layer_name_regex_pattern": r"first"},
-            "transformer_engine": {"OwnProbe": {"enabled": True, "tensors": ["activation", "gradient"]}},
-        }
-    }
-    (tmp_path / "own.yaml").write_text(json.dumps(own))
-    assert floatscope.te_debug(tmp_path / "own.yaml", feature_dirs=[str(folder)], log_dir=tmp_path / "te")
-    model = torch.nn.Sequential(
-        linear(engine, WIDTH, 64, name="first"), torch.nn.GELU(), linear(engine, 64, 16, name="second")
-    )
-    watched = Watched(engine, model, tmp_path, stats_every=4)
-    for _ in range(8):
-        watched.step()
-        api.step()
-    _, rows = watched.finish()
-    registry: Any = importlib.import_module("nvdlfw_inspect.registry")
-    seen = registry.Registry.data["transformer_engine"].features["OwnProbe"].seen
-    expected = [(i, "first", kind) for i in range(0, 8, 3) for kind in ("activation", "gradient")]
-    assert seen == expected, "its own cadence, its own layers"
-    assert [len(inspected(row)) for row in rows] == [6, 0, 0, 0, 6, 0, 0, 0]
-
-
-OWN_FEATURE = """
-from nvdlfw_inspect.registry import Registry, api_method
-from transformer_engine.debug.features.api import TEConfigAPIMapper
-
-
-@Registry.register_feature(namespace="transformer_engine")
-class OwnProbe(TEConfigAPIMapper):
-    def __init__(self):
-        self.seen = []
-
-    @api_method
-    def inspect_tensor_enabled(self, config, layer_name, tensor_name, iteration):
-        return iteration % 3 == 0, iteration + 3 - iteration % 3
-
-    @api_method
-    def inspect_tensor(self, config, layer_name, tensor_name, iteration, tp_group, tensor, **kwargs):
-        if iteration % 3 == 0:
-            self.seen.append((iteration, layer_name, tensor_name))
-"""
-
-
 def test_after_the_monitor_nothing_is_asked_any_more(
     engine: TransformerEngine, api: Any, tmp_path: Path
 ) -> None:
@@ -334,47 +233,6 @@ def test_evaluation_is_not_training(engine: TransformerEngine, api: Any, tmp_pat
     assert rows[0]["tensors"]["0/input"]["amax"] < 10
 
 
-def test_what_is_missing_is_said_once(
-    engine: TransformerEngine, api: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    model = two_layers(engine)
-    assert floatscope.te_debug(log_dir=tmp_path / "te") is False, "modules exist already"
-    assert "before the first of them is built" in caplog.text
-    watched = Watched(engine, model, tmp_path)
-    for _ in range(3):
-        watched.step()
-    watched.finish()
-    said = [text for text in caplog.messages if "call floatscope.te_debug()" in text]
-    assert len(said) == 1
-
-
-@pytest.mark.parametrize(("inspect", "recipe"), [(False, "current"), (None, "delayed")])
-def test_who_does_not_need_it_is_not_told(
-    engine: TransformerEngine,
-    api: Any,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    inspect: Any,
-    recipe: str,
-) -> None:
-    chosen = engine.recipes.DelayedScaling() if recipe == "delayed" else None
-    watched = Watched(engine, two_layers(engine), tmp_path, recipe=chosen, te_inspect=inspect)
-    watched.step()
-    watched.finish()
-    assert "te_debug" not in caplog.text
-
-
-def test_a_feature_that_cannot_be_loaded_does_not_end_the_process(
-    engine: TransformerEngine, api: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    (tmp_path / "bad").mkdir()
-    (tmp_path / "bad" / "bad_feature.py").write_text("raise RuntimeError('broken')\n")
-    assert floatscope.te_debug(feature_dirs=[str(tmp_path / "bad")], log_dir=tmp_path / "te") is False
-    assert "a feature could not be loaded" in caplog.text
-    assert floatscope.te_debug(log_dir=tmp_path / "te") is True
-    assert floatscope.te_debug(log_dir=tmp_path / "te") is True, "a second call changes nothing"
-
-
 def test_training_is_the_same_with_and_without_the_agent(
     engine: TransformerEngine, api: Any, tmp_path: Path
 ) -> None:
@@ -407,21 +265,3 @@ def test_training_is_the_same_with_and_without_the_agent(
 
     floatscope.te_debug(log_dir=tmp_path / "te")
     assert torch.equal(train(watch=False), train(watch=True))
-
-
-def test_a_configuration_joins_the_users() -> None:
-    own = {
-        "a": {"enabled": True, "layers": {"layer_name_regex_pattern": "mlp"}, "transformer_engine": {"X": 1}},
-        "off": {"enabled": False, "layers": {"layer_name_regex_pattern": "attn"}},
-    }
-    found = debug_config(own)
-    assert set(found["a"]["transformer_engine"]) == {"X", "FloatscopeStats"}
-    assert found["off"] == own["off"]
-    import re
-
-    rest = re.compile(found["floatscope"]["layers"]["layer_name_regex_pattern"])
-    assert rest.search("layers.0.attn")
-    assert not rest.search("layers.0.mlp.fc1")
-    by_type = {"a": {"enabled": True, "layers": {"layer_types": ["mlp"]}}}
-    assert set(debug_config(by_type)) == {"a"}, "what such a section leaves out cannot be told"
-    assert debug_config()["floatscope"]["layers"] == {"layer_name_regex_pattern": ".*"}
