@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from floatscope.config import MonitorConfig
+from floatscope.crash import reason_of
 from floatscope.guard import Guard
 from floatscope.protocol.ring import ENDING, RUN
 from floatscope.protocol.runinfo import RunInfo
@@ -29,7 +30,7 @@ from floatscope.recorder_notes import (
     Ending,
     data_id_text,
     description,
-    ending_of,
+    fault_path,
     fitting,
     pack_now,
     pack_scalars,
@@ -45,12 +46,6 @@ _OFF = "Training goes on; you lose the flight recorder."
 def recorder_path(config: MonitorConfig, run_id: str) -> Path:
     """Where the recorder of this rank stands."""
     return config.spool_dir / run_id / f"rank{config.rank}.recorder"
-
-
-def fault_path(path: Path) -> Path:
-    """The fault handler's file beside a recorder, also beside one of an earlier life (``.recorder.1``)."""
-    stem, _, age = path.name.partition(".recorder")
-    return path.with_name(f"{stem}.fault.txt{age}")
 
 
 class FlightRecorder:
@@ -233,3 +228,13 @@ class FlightRecorder:
             shorter = ending.traceback[len(ending.traceback) // 2 + 1 :]  # its end says most
             ending = replace(ending, traceback=shorter)
         self._is_ending_written = True
+
+
+def ending_of(error: BaseException, *, time: float) -> Ending:
+    """An exception with its traceback."""
+    try:
+        text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    except Exception as unprintable:  # an exception whose own text fails
+        text = f"(its traceback cannot be shown: {type(unprintable).__name__})"
+    kind, _, message = reason_of(error).partition(": ")
+    return Ending(kind=kind, message=message, traceback=shortened(text), time=time)

@@ -8,14 +8,12 @@ import os
 import platform
 import struct
 import sys
-import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from floatscope.crash import reason_of
 from floatscope.protocol.runinfo import RunInfo
 from floatscope.protocol.strict_json import dumps
 
@@ -108,22 +106,18 @@ def data_id_text(data_id: int | str) -> bytes:
     return raw if len(raw) <= DATA_ID_BYTES else raw[:DATA_ID_BYTES].decode("utf-8", "ignore").encode()
 
 
-def ending_of(error: BaseException, *, time: float) -> Ending:
-    """An exception with its traceback."""
-    try:
-        text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    except Exception as unprintable:  # an exception whose own text fails
-        text = f"(its traceback cannot be shown: {type(unprintable).__name__})"
-    kind, _, message = reason_of(error).partition(": ")
-    return Ending(kind=kind, message=message, traceback=shortened(text), time=time)
-
-
 def shortened(text: str) -> str:
     """A traceback without the middle of a long one, in valid Unicode."""
     if len(text) > TRACEBACK_CHARS:
         half = TRACEBACK_CHARS // 2
         text = f"{text[:half]}\n  ... {len(text) - 2 * half:,} characters left out ...\n{text[-half:]}"
     return text.encode("utf-8", "replace").decode().replace("\0", "")
+
+
+def fault_path(path: Path) -> Path:
+    """The fault handler's file beside a recorder, also beside one of an earlier life (``.recorder.1``)."""
+    stem, _, age = path.name.partition(".recorder")
+    return path.with_name(f"{stem}.fault.txt{age}")
 
 
 def description(info: RunInfo, *, run_id: str, rank: int, coordinates: Mapping[str, int]) -> dict[str, Any]:

@@ -352,6 +352,23 @@ def test_a_fault_handler_of_the_user_stays_theirs(spool: Path, tmp_path: Path) -
             faulthandler.enable()
 
 
+def test_the_ranks_of_a_job(spool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each rank has its own file under the one run id, with its place and its own end."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for rank, death in enumerate(("os.kill(os.getpid(), 9)", "raise MemoryError('rank 1')")):
+        monkeypatch.setenv("RANK", str(rank))
+        run(f"train(0, {10 + rank}); {death}", coordinates={"dp": rank})
+    first, second = (read_file(spool / "fly" / f"rank{rank}.recorder") for rank in (0, 1))
+    assert (first.rank, second.rank) == (0, 1)
+    assert first.description["run_id"] == second.description["run_id"] == "fly"
+    assert second.description["coordinates"] == {"dp": 1}
+    assert first.ending is None
+    assert second.ending is not None
+    assert second.ending.kind == "MemoryError"
+    check_loop(first, last=10)
+    check_loop(second, last=11)
+
+
 def test_it_takes_little_disk(spool: Path) -> None:
     """A small run leaves a file whose blocks are few, whatever the size it may grow to."""
     run("train(0, 50); monitor.finish()")

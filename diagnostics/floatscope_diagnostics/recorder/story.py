@@ -11,8 +11,7 @@ from typing import Any
 
 from floatscope.protocol.errors import ProtocolError
 from floatscope.protocol.runinfo import RunInfo, text
-from floatscope.recorder import fault_path
-from floatscope.recorder_notes import PHASES, Ending, Now, is_alive
+from floatscope.recorder_notes import PHASES, Ending, Now, fault_path, is_alive
 from floatscope.recorder_reading import Recording
 
 SILENT = (
