@@ -23,7 +23,7 @@ from floatscope.guard import Area
 from floatscope.look import Look
 from floatscope.probes.clipping import ClipWatch
 from floatscope.probes.closures import Arguments, with_reading
-from floatscope.probes.coordinates import Standing, standing_of
+from floatscope.probes.coordinates import Standing, job_size, standing_of
 from floatscope.probes.gradient_norms import (
     NO_GRADIENT,
     GradientReading,
@@ -35,7 +35,7 @@ from floatscope.probes.lanes import is_capturing
 from floatscope.probes.loss_scaler import ScalerWatch
 from floatscope.probes.naming import CallOrder, format_of
 from floatscope.probes.optimizer_state import StateCheck
-from floatscope.probes.optimizers import optimizers_of, where_clipped
+from floatscope.probes.optimizers import is_partitioned, optimizers_of, where_clipped
 from floatscope.probes.probe import Probe, Scene
 from floatscope.probes.readout import Readout
 from floatscope.probes.weight_updates import WeightUpdates
@@ -74,7 +74,12 @@ def find_optimizer(scene: Scene) -> Iterable[Probe]:
         on_first_steps=scaler.look_at_caller,
         may_skip=lambda: scaler.is_on,
         scale_of=scaler.scale_of,
-        book=WeightBook(scene.model, standing, layer_offset=config.layer_offset),
+        book=WeightBook(
+            scene.model,
+            standing,
+            layer_offset=config.layer_offset,
+            is_flat=job_size(config) > 1 and is_partitioned(scene.optimizer),
+        ),
         say_once=guard.say_once,
         clipped_by=where_clipped(scene.model, scene.optimizer),
     )

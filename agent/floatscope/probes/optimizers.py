@@ -51,6 +51,17 @@ def _walk(given: Any, depth: int) -> Iterator[torch.optim.Optimizer]:
         yield given
 
 
+def is_partitioned(given: Any) -> bool:
+    """Whether a rank steps only its part of the weights, in tensors that do not say so (DeepSpeed ZeRO)."""
+    for _ in range(_DEPTH):
+        if given is None or hasattr(given, "chained_optimizers"):
+            return False
+        if any("DeepSpeedZeroOptimizer" in kind.__name__ for kind in type(given).__mro__):
+            return True
+        given = getattr(given, "optimizer", None)
+    return False
+
+
 def where_clipped(model: Any, optimizer: Any) -> str:
     """What may have clipped the gradients before the optimizer's step without torch's own functions."""
     for one in optimizer if isinstance(optimizer, list | tuple) else (optimizer,):

@@ -46,14 +46,19 @@ class Weight:
 
 
 class WeightBook:
-    """Names of a model's parameters and of the copies that optimizers hold in their place."""
+    """Names of a model's parameters and of the copies that optimizers hold in their place.
 
-    def __init__(self, model: Any, standing: Standing, *, layer_offset: int = 0) -> None:
+    is_flat: the optimizer holds this rank's part of the weights without saying so.
+    """
+
+    def __init__(
+        self, model: Any, standing: Standing, *, layer_offset: int = 0, is_flat: bool = False
+    ) -> None:
         self._standing = standing
         self._names: dict[int, str | None] = {}
         self._originals: dict[int, torch.nn.Parameter] = {}
         self._shards: set[int] = set()
-        self._is_flat = any(
+        self._is_flat = is_flat or any(
             is_fully_sharded(module) for _, root in models_of(model) for module in root.modules()
         )
         for name, parameter in parameters_of(
