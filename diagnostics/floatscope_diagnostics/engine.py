@@ -35,7 +35,7 @@ from floatscope_diagnostics.stream import RankStream
 from floatscope_diagnostics.summary import summarize
 from floatscope_diagnostics.verdict import Judged, Source, Verdict, status_of
 
-STATE_VERSION = 4
+STATE_VERSION = 5
 MOST_SEGMENTS = 32  # listed in the source, the newest
 # No scalar of a training run lies beyond these; between them ratios and squares are exact enough and finite.
 LARGEST, SMALLEST = 1e30, 1e-37

@@ -5,10 +5,11 @@ shared is learned: it must have been equal on all ranks for EQUAL_ROWS rows. A s
 have sent it, those that the run declares and those seen, or one of them is WAIT_STEPS steps ahead; until then
 only its extremes over the ranks are kept. Ranks that resume from a checkpoint take steps again: each counts
 how often it did, its epoch, so that what one rank took again is not held against what another took before.
-Signals: ``weights_part`` (weight amax, update or parameter norm), ``scales_part``; and, by level,
-``rank_outlier`` (a rank's gradient norm before the reduction). The shadow scale of the reduced amax gives the
-signals of ``scale_state`` here, since one rank alone cannot know it; only steps that every rank has sent
-count for it, and only under delayed scaling: other recipes scale by what each rank holds.
+Signals: ``weights_part`` (weight amax, update or parameter norm), ``scales_part``; those of hashes, see
+``rank_hashes``; and, by level, ``rank_outlier`` (a rank's gradient norm before the reduction). The shadow
+scale of the reduced amax gives the signals of ``scale_state`` here, since one rank alone cannot know it; only
+steps that every rank has sent count for it, and only under delayed scaling: other recipes scale by what each
+rank holds.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 
 from floatscope_diagnostics.columns import ROLE_CODES, Columns
 from floatscope_diagnostics.detectors.level import Level
+from floatscope_diagnostics.detectors.rank_hashes import HashBoard, Reading, reading_of
 from floatscope_diagnostics.detectors.row import StatRow
 from floatscope_diagnostics.detectors.scale_state import ScaleState
 from floatscope_diagnostics.episodes import EpisodeLog, Symptom
@@ -54,7 +56,7 @@ class _Pending:
     """One step of the ranks that have sent it.
 
     low, high: float32 (stats, tensors), extremes over the ranks, NaN where any has none.  finite: (tensors,),
-    scale and amax are on all.  scale: (tensors,) of the first rank.  norms, local: by rank.
+    scale and amax are on all.  scale: (tensors,) of the first rank.  norms, local, hashes: by rank.
     """
 
     segment: int
@@ -65,6 +67,7 @@ class _Pending:
     scale: Float32
     norms: dict[int, float] = field(default_factory=dict)
     local: dict[int, float] = field(default_factory=dict)
+    hashes: dict[int, Reading] = field(default_factory=dict)
 
     def widen(self, size: int) -> None:
         """Room for tensors that appeared since; nothing is known of them here."""
@@ -89,6 +92,7 @@ class RankBoard:
         self.equal: Int32 = np.zeros((len(_KEPT), 0), np.int32)
         self.apart: Int32 = np.zeros((len(_KEPT), 0), np.int32)
         self.scales = ScaleState()
+        self.hashes = HashBoard()
         self.local = Level(0.25)
         self.local_rows = 0
         self.local_since = 0
@@ -182,6 +186,9 @@ class RankBoard:
                 held.first_rank, held.scale, held.segment = rank, values[0], segment
         held.norms[rank] = scalars.get(_NORM, np.nan)
         held.local[rank] = scalars.get(_LOCAL, np.nan)
+        reading = reading_of(scalars)
+        if reading is not None:
+            held.hashes[rank] = reading
 
     def _judge(self, columns: Columns) -> None:
         declared = columns.run.ranks
@@ -216,6 +223,7 @@ class RankBoard:
         if epoch != self.epoch:  # the ranks went back: the amaxes seen are not the restored history's
             self.epoch = epoch
             self.scales.seam()
+            self.hashes.went_back()
             self.log.seam()
         index = self.rows
         self.rows += 1
@@ -264,6 +272,7 @@ class RankBoard:
                 values=np.nan_to_num(spread[0]),
                 proven=bool((self.apart[0] >= PART_ROWS).any()),
             )
+        self.hashes.compare(held.hashes, self.log, step=step, row=index, segment=segment)
         self._local(step, segment, index, held.local)
         self.log.close(row=index)
 
@@ -333,6 +342,7 @@ class RankBoard:
                 "place": list(place),
                 "norms": [[rank, x] for rank, x in sorted(p.norms.items())],
                 "local": [[rank, x] for rank, x in sorted(p.local.items())],
+                "hashes": [[rank, list(x)] for rank, x in sorted(p.hashes.items())],
                 **{name: getattr(p, name) for name in _PENDING},
             }
             for place, p in sorted(self.waiting.items())
@@ -346,6 +356,7 @@ class RankBoard:
             "apart": self.apart,
             "plain": plain,
             "scales": self.scales.state(),
+            "hashes": self.hashes.state(),
             "local": self.local.state(),
             "log": self.log.state(),
         }
@@ -356,13 +367,15 @@ class RankBoard:
         for saved in state["waiting"]:
             norms, local = ({int(r): float(x) for r, x in saved[name]} for name in ("norms", "local"))
             fields = {name: saved[name] for name in _PENDING}
-            out.waiting[_loaded(saved["place"])] = _Pending(**fields, norms=norms, local=local)
+            hashes = {int(r): tuple(float(x) for x in read) for r, read in saved["hashes"]}
+            out.waiting[_loaded(saved["place"])] = _Pending(**fields, norms=norms, local=local, hashes=hashes)
         out.newest = {int(rank): (int(epoch), int(step)) for rank, epoch, step in state["newest"]}
         out.judged = None if state["judged"] is None else _loaded(state["judged"])
         out.equal, out.apart = state["equal"], state["apart"]
         for name, value in state["plain"].items():
             setattr(out, name, value)
         out.scales = ScaleState.load(state["scales"])
+        out.hashes = HashBoard.load(state["hashes"])
         out.local.load(state["local"])
         out.log = EpisodeLog.load(state["log"])
         return out

@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 from floatscope_diagnostics.episodes import Symptom
 from floatscope_diagnostics.rule import (
@@ -172,7 +173,31 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
     for s in symptoms.of("scales_part"):
         what = "differs between ranks that had the same one"
         yield _finding(s, "reduction_group", 0.93, what, "warning", symptoms)
+    yield from _parted_hashes(symptoms)
     yield from _stale_copies(symptoms, run)
+
+
+def _parted_hashes(symptoms: Symptoms) -> Iterator[Finding]:
+    """Where no single scale is seen to differ, a hash of them all may."""
+    parts = symptoms.of("scales_part")
+    for s in symptoms.of("scale_hashes_part"):
+        if any(p.segment == s.segment and s.onset <= p.onset <= s.last for p in parts):
+            continue
+        rank = int(s.extra.get("rank", -1.0))
+        found = about(
+            s,
+            cause="scale_state_fault",
+            kind="reduction_group",
+            symptom="scale_anomaly",
+            severity="warning",
+            confidence=0.9,
+            summary=f"The FP8 scales of {f'rank {rank}' if rank >= 0 else 'the ranks'} differ from those of "
+            f"ranks that had the same ones, since step {s.onset:,}.",
+            evidence=[Evidence("ranks whose scale_hash differs", s.peak_step, s.peak, "0")],
+            remedy=REMEDIES["reduction_group"],
+            decisive_test=TESTS["reduction_group"],
+        )
+        yield replace(found, rank=rank) if rank >= 0 else found
 
 
 def _not_a_scale(size: float) -> str:
