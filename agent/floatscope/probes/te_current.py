@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from floatscope.catalog import Catalog
 from floatscope.guard import Area
+from floatscope.look import Look
 from floatscope.probes.naming import CallOrder
 from floatscope.probes.patch import Patch
 from floatscope.probes.probe import Probe, Scene
@@ -28,6 +29,8 @@ from floatscope.probes.te_recipe import format_names, meta_of, recipe_name
 from floatscope.probes.te_slots import Slot, expert_rank_of, slots_of
 from floatscope.probes.transformer_engine import HOOKED, real_manager
 from floatscope.rows import Row
+
+_KEYS = {True: "scaling_fwd", False: "scaling_bwd"}
 
 
 def find_current_scaling(scene: Scene) -> Iterable[Probe]:
@@ -61,10 +64,16 @@ class CurrentScaling(Probe):
         self._patch: Patch | None = None
         self._read_of: dict[tuple[bool, tuple[str, ...]], tuple[Tensor, Tensor]] = {}
         self._met: set[str] = set()
+        self._plans: dict[bool, list[tuple[str, Any, int]]] = {}
 
     def install(self) -> None:
         """Observes the end of each pass."""
         self._patch = Patch(self._manager, HOOKED, before=self._before)
+
+    def begin(self, look: Look) -> None:
+        """On sampled steps looks up again which quantisers keep what is read."""
+        if look.is_sampled:
+            self._plans.clear()
 
     @property
     def has_readings(self) -> bool:
@@ -79,10 +88,19 @@ class CurrentScaling(Probe):
             self._read(bool(args[0] if args else kwargs.get("forward", True)))
 
     def _read(self, forward: bool) -> None:
-        found = list(self._quantizers(forward))
-        if not found or (found[0][1].amax.is_cuda and torch.cuda.is_current_stream_capturing()):
+        plan = self._plans.get(forward)
+        if plan is None:
+            plan = self._plans[forward] = list(self._plan(forward))
+        if not plan:
             return
-        names = tuple(slot.name for slot, _ in found)
+        key = _KEYS[forward]
+        found = [(name, module.quantizers[key][index]) for name, module, index in plan]
+        if not all(_keeps_both(quantizer) for _, quantizer in found):
+            del self._plans[forward]  # another recipe from here on; looked up again at the next pass
+            return
+        if found[0][1].amax.is_cuda and torch.cuda.is_current_stream_capturing():
+            return
+        names = tuple(name for name, _ in found)
         amax = torch.cat([quantizer.amax.detach().reshape(1) for _, quantizer in found])
         scale = torch.cat([quantizer.scale.detach().reshape(1) for _, quantizer in found])
         before = self._read_of.get((forward, names))
@@ -90,23 +108,23 @@ class CurrentScaling(Probe):
             amax = torch.fmax(before[0], amax)
         self._read_of[forward, names] = amax, scale
 
-    def _quantizers(self, forward: bool) -> Iterator[tuple[Slot, Any]]:
-        """Those in use that keep amax and scale. Outputs and grad_inputs are cast only on request."""
+    def _plan(self, forward: bool) -> Iterator[tuple[str, Any, int]]:
+        """Tensor, module and place of the quantisers that keep amax and scale and are in use.
+
+        Quantisers are made anew now and then. Outputs and grad_inputs are cast only on request.
+        """
         for module, layer in self._layers.items():
-            kept = getattr(module, "quantizers", None)
-            quantizers = (
-                kept.get("scaling_fwd" if forward else "scaling_bwd") if isinstance(kept, dict) else None
-            )
+            kept: Any = getattr(module, "quantizers", None)
+            quantizers = kept.get(_KEYS[forward]) if isinstance(kept, dict) else None
             recipe = meta_of(module, "recipe") if quantizers else None
             if not quantizers or recipe_name(recipe) != "fp8_current_scaling":
                 continue
             count = len(quantizers)
             slots = slots_of(module, layer, forward=forward, count=count, expert_rank=self._expert_rank)
             for index, slot in slots.items():
-                quantizer = quantizers[index]
-                if not slot.is_optional and _keeps_both(quantizer):
+                if not slot.is_optional and _keeps_both(quantizers[index]):
                     self._describe(slot, format_names(recipe)[0 if forward else 1], layer)
-                    yield slot, quantizer
+                    yield slot.name, module, index
 
     def _describe(self, slot: Slot, fmt: str | None, layer: str) -> None:
         if slot.name not in self._met:
