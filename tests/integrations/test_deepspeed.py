@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -135,6 +138,37 @@ def test_watch_finds_the_engine_or_its_optimizer(
         sum("copies of the weights that have no names" in record.getMessage() for record in caplog.records)
         == 1
     )
+
+
+def test_two_ranks_record_their_own_and_one_global_norm(tmp_path: Path) -> None:
+    """Real processes: what is of a rank's partition is named so."""
+    root = Path(__file__).parents[2]
+    for rank in ("0", "1"):
+        (tmp_path / rank).mkdir()
+    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-W",
+            "ignore",
+            *command,
+            str(root / "tests/integrations/zero_rank.py"),
+            str(tmp_path),
+        ],
+        env={**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    first, second = (rows_of(tmp_path / rank) for rank in ("0", "1"))
+    assert [row["step"] for row in first] == [row["step"] for row in second] == [1, 2, 3]
+    for one, other in zip(first, second, strict=True):
+        assert one["grad_norm"] == other["grad_norm"]
+        assert one["loss"] != other["loss"]
+        assert one["local_param_norm"] != other["local_param_norm"]
+        assert "param_norm" not in one
 
 
 def test_a_pipeline_engine_makes_a_step_in_one_call(tmp_path: Path) -> None:
