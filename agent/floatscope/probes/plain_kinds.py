@@ -47,6 +47,7 @@ def _casts(module: nn.Module) -> bool:
     return (
         hasattr(module, "fp8_global_state")
         or bool(getattr(module, "fp8_meta", None))
+        or hasattr(module, "_fp8_metas")  # an operation of te.ops, whose forward is not called
         or hasattr(module, "linear_mm_config")
     )
 
