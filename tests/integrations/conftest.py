@@ -21,6 +21,7 @@ NEEDS: dict[str, tuple[str, ...]] = {  # file: top-level modules, as in find_spe
     "test_lightning.py": ("lightning",),
     "test_megatron.py": ("megatron",),
     "test_megatron_bridge.py": ("megatron", "omegaconf", "hydra"),
+    "test_ranks.py": ("transformers", "accelerate"),
     "test_torchao.py": ("torchao",),
     "test_torchtitan.py": ("torchtitan", "torchdata", "tyro", "tensorboard", "spmd_types"),
     "test_trl.py": ("trl", "transformers", "datasets"),
