@@ -76,8 +76,8 @@ def train(
     raise AssertionError(f"{MOST_STEPS} steps and it did not come to an end")
 
 
-def test_a_faulty_run_stops_itself(watch: Watch) -> None:
-    """should_stop turns true soon after the fault, not before, and stays so."""
+def test_a_faulty_run_stops_itself(watch: Watch, caplog: pytest.LogCaptureFixture) -> None:
+    """should_stop turns true soon after the fault, not before, and stays so; the finding is said once."""
     monitor = watch()
     stopped = train(monitor, fault_at=ONSET, until=lambda step: monitor.should_stop)
     assert stopped >= ONSET
@@ -86,6 +86,10 @@ def test_a_faulty_run_stops_itself(watch: Watch) -> None:
     assert monitor.should_stop
     monitor.finish("failed", "a finding asked to stop")
     assert monitor.should_stop
+    said = [record.getMessage() for record in caplog.records if "CRITICAL" in record.getMessage()]
+    assert len(said) == 1
+    assert f"since step {ONSET}" in said[0]
+    assert "What to do: " in said[0]
 
 
 def test_a_healthy_run_is_not_stopped(watch: Watch) -> None:
