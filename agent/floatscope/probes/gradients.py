@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from floatscope.probes.host_norms import host_norms
 from floatscope.rows import Row
 
 
@@ -62,8 +63,13 @@ _CAST_TYPES = frozenset({"Float8Tensor", "MXFP8Tensor", "Float8BlockwiseQTensor"
 
 
 def norms_of(tensors: Sequence[Tensor]) -> Tensor:
-    """L2 norms, [n], of tensors on one device, summed and given in float32; float64 tensors in float64."""
+    """L2 norms, [n], of tensors on one device, summed and given in float32; float64 tensors in float64.
+
+    On the CPU in float64.
+    """
     norms: Sequence[Tensor]
+    if tensors and tensors[0].device.type == "cpu":
+        return host_norms(tensors)
     if all(tensor.dtype != torch.float64 for tensor in tensors):
         norms = torch._foreach_norm(list(tensors), 2, dtype=torch.float32)
     else:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from floatscope.probes.blocks import block_amax, spread_scale
+from floatscope.probes.host_norms import host_norm
 from floatscope.protocol.formats import FloatFormat
 
 FIELDS = (
@@ -117,8 +118,7 @@ def _unscaled_on_cpu(x: Tensor, largest: float, zero: int, fmt: FloatFormat | No
 
 
 def _norm(x: Tensor) -> float:
-    dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
-    return float(torch.linalg.vector_norm(x, dtype=dtype)) if x.numel() else 0.0
+    return host_norm(x) if x.numel() else 0.0
 
 
 def _difference(x: Tensor, used: Tensor, unit: float) -> Tensor:

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from floatscope.probes.gradients import by_device, local_values
+from floatscope.probes.host_norms import host_amax
 from floatscope.probes.readout import Readout
 from floatscope.probes.weights import Weight
 from floatscope.rows import Row
@@ -73,7 +74,11 @@ class StateCheck:
     def _read_nonfinite(self, states: Sequence[Tensor], readout: Readout) -> None:
         for indices in by_device(states).values():
             # the largest magnitude of a tensor is NaN or Inf when one element is, and cannot overflow
-            largest = torch._foreach_norm([states[i] for i in indices], float("inf"))
+            here = [states[i] for i in indices]
+            if here[0].device.type == "cpu":
+                largest = [host_amax(state) for state in here]
+            else:
+                largest = list(torch._foreach_norm(here, float("inf")))
             readout.add(torch.stack([one.to(torch.float32) for one in largest]), self._sum.nonfinite())
 
     def _read_zeros(self, moments: Sequence[Tensor], steps: Sequence[Any], readout: Readout) -> None:
