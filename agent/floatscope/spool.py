@@ -60,7 +60,8 @@ class Spool:
     """The spool of one rank of one run; make one with ``Spool.open``.
 
     entries: what waits, oldest first, by the number of its first packed batch.  damaged: places in the files
-    that could not be read.  was_there: an earlier process has left it.
+    that could not be read.  was_there: an earlier process has left it.  last_seq: the highest seq under which
+    it sent, as far as the files tell.
     """
 
     def __init__(self, path: Path, lock: int, *, limit_bytes: int) -> None:
