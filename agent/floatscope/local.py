@@ -157,9 +157,11 @@ class LocalDiagnosis:
         """One line for the end of the run, or None without a verdict."""
         if self.verdict is None:
             return None
+        is_whole = not self._thread.is_alive() and not self._unjudged
+        late = "" if is_whole else " (The last steps were not judged in time.)"
         where = f" Verdict: {self.path}" if self._is_written else ""
         log = f" The whole report: floatscope diagnose {self._log}" if self._log.is_file() else ""
-        return f"floatscope: {self.verdict['summary']}{where}{log}"
+        return f"floatscope: {self.verdict['summary']}{late}{where}{log}"
 
     def _run(self) -> None:
         try:

@@ -88,6 +88,7 @@ def test_a_diagnosis_that_hangs_does_not_hold_up_log_or_end(
     wait_for(path.exists)
     notes = " ".join(json.loads(path.read_text())["source"]["notes"])
     assert "were not judged before the time was up" in notes
+    assert read_log(tmp_path / "run.jsonl")[0]["status"] == "finished"
 
 
 def test_a_fault_of_the_diagnosis_costs_the_verdict_only(
