@@ -21,6 +21,7 @@ from floatscope.guard import Guard
 from floatscope.protocol.ring import ENDING, RUN
 from floatscope.protocol.runinfo import RunInfo
 from floatscope.protocol.strict_json import dumps
+from floatscope.recorder_disk import is_remote
 from floatscope.recorder_faults import FaultFile
 from floatscope.recorder_file import RecorderFile, rotate
 from floatscope.recorder_notes import (
@@ -50,7 +51,8 @@ def recorder_path(config: MonitorConfig, run_id: str) -> Path:
 
 class FlightRecorder:
     """Writes ``path``. An outlet of the sender; ``began``, ``ended`` and ``failed`` are for the training
-    thread: they take no lock, and before the file is there they keep the newest state for it.
+    thread: they take no lock, and where the file is not there yet, or on a remote disk that could hold them
+    up, they leave the newest state to the sender's thread.
 
     A disk that is full or read-only costs the recorder, never the training.
     """
@@ -74,7 +76,8 @@ class FlightRecorder:
         self._step = self._ended = -1
         self._data_id = self._scalars = b""
         self._ended_at = 0.0
-        self._unsaved: bytes | None = None  # the newest state, while there is no file
+        self._unsaved: bytes | None = None  # the newest state, where the training thread cannot write it
+        self._saved: bytes | None = None
         self._ending = Ending()
         self._is_ending_written = True
         self._is_last = False
@@ -155,7 +158,7 @@ class FlightRecorder:
             scalars=self._scalars,
         )
         file = self._file
-        if file is not None:
+        if file is not None and file.is_mapped:
             file.now(payload)
         else:
             self._unsaved = payload
@@ -164,7 +167,7 @@ class FlightRecorder:
         """Writes an ending at once: the process may not live to the next piece of work."""
         self._ending = ending
         self._is_ending_written = False
-        if self._file is not None:
+        if self._file is not None and self._file.is_mapped:
             self._write_ending(self._file)
 
     def _work(self) -> None:
@@ -172,6 +175,10 @@ class FlightRecorder:
         if file is None:
             file = self._open()
         self._describe(file)
+        state = self._unsaved
+        if not file.is_mapped and state is not None and state is not self._saved:
+            file.now(state)
+            self._saved = state
         rows, self._rows = self._rows, []
         for row in rows:
             packed = pack(row, file.number_of)
@@ -200,13 +207,15 @@ class FlightRecorder:
             steps=config.recorder_steps,
             rank=config.rank,
             created=time.time(),
+            is_mapped=not is_remote(self.path.parent),
         )
         self._describe(file)
         if self._unsaved is None:
             self._now(STARTING)
         file.now(self._unsaved or b"")
         self._file = file
-        self._faults.install()
+        with contextlib.suppress(OSError):
+            self._faults.install()
         return file
 
     def _describe(self, file: RecorderFile) -> None:

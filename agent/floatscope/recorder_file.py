@@ -45,10 +45,17 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class RecorderFile:
-    """One file, open for writing. Making it creates the file; raises OSError if that cannot be."""
+    """One file, open for writing. Making it creates the file; raises OSError if that cannot be.
 
-    def __init__(self, path: Path, *, size: int, steps: int, rank: int, created: float) -> None:
+    is_mapped: whether ``now`` stores into memory, and may be called by the training thread. Where False it
+    writes as everything else does.
+    """
+
+    def __init__(
+        self, path: Path, *, size: int, steps: int, rank: int, created: float, is_mapped: bool = True
+    ) -> None:
         self.path = path
+        self.is_mapped = is_mapped
         self.layout = layout_of(size, steps)
         self._numbers: dict[tuple[str, ...], int] = {}
         self._next_number = 0
@@ -66,7 +73,7 @@ class RecorderFile:
             front = self.layout.now.end
             _allocate(self._fd, front)
             _write(self._fd, pack_header(self.layout, rank=rank, created=created).ljust(front, b"\0"), 0)
-            self._map = mmap.mmap(self._fd, front)
+            self._map = mmap.mmap(self._fd, front) if is_mapped else None
             os.replace(partial, path)  # a file under this name is always a whole recorder
         except BaseException:
             os.close(self._fd)
@@ -77,11 +84,14 @@ class RecorderFile:
         self._details = _Ring(self._fd, self.layout.details, DETAILS, most=steps)
 
     def now(self, payload: bytes) -> None:
-        """Writes the step under way. Only for the training thread; takes no lock and makes no system call."""
+        """Writes the step under way, from one thread. Mapped: takes no lock and makes no system call."""
         self._now += 1
         half = self._now_halves[self._now & 1]
         data = seal(NOW, self._now, payload[: half.size - FRAME_BYTES])
-        self._map[half.at : half.at + len(data)] = data
+        if self._map is not None:
+            self._map[half.at : half.at + len(data)] = data
+        else:
+            _write(self._fd, data, half.at)
 
     def slot_room(self, kind: bytes) -> int:
         """Bytes that a payload of ENDING or RUN may have, compressed."""
@@ -132,7 +142,8 @@ class RecorderFile:
 
     def close(self) -> None:
         """Unmaps and closes the file, which stays."""
-        self._map.close()
+        if self._map is not None:
+            self._map.close()
         os.close(self._fd)
 
     def _slot(self, kind: bytes) -> Region:

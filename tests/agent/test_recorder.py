@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import faulthandler
-import os
-import resource
 import signal
 import subprocess
 import sys
@@ -278,50 +276,6 @@ def test_identifiers_of_any_kind(spool: Path, caplog: pytest.LogCaptureFixture) 
     assert caplog.text.count("data_id has to be") == 1
 
 
-def test_a_read_only_or_missing_disk_costs_only_the_recorder(
-    spool: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Where the file cannot be made, one line says so and the run goes on."""
-    spool.mkdir()
-    (spool / "fly").write_text("a file where the folder should be")
-    log = spool / "log.jsonl"
-    monitor = floatscope.watch(run="s", run_id="fly", mode="local", gpu=False, strict=True, log_path=log)
-    for _ in range(5):
-        monitor.step(loss=1.0)
-    monitor.finish()
-    assert caplog.text.count("you lose the flight recorder") == 1
-    assert len(log.read_text().splitlines()) == 6
-
-
-def test_a_disk_that_fills_up_is_gone_round_in(tmp_path: Path) -> None:
-    """When no byte can be added the rings turn in the room they have, and the newest steps stay."""
-    code = """
-    import resource, signal, sys
-    from tests.protocol.test_ring import Path, read_file, row_of, write, pack
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    path = Path(sys.argv[1])
-    file = write(path, [row_of(step, width=40) for step in range(30)], size=2**22, steps=10_000)
-    reached = path.stat().st_size
-    resource.setrlimit(resource.RLIMIT_FSIZE, (reached, reached))
-    for step in range(30, 200):
-        assert file.append(step, pack(row_of(step, width=40), file.number_of))
-    rows = list(read_file(path).rows())
-    detailed = [row.step for row in rows if row.blocks]
-    print([row.step for row in rows] == list(range(200)), detailed == list(range(200 - len(detailed), 200)),
-          len(detailed) >= 25)
-    """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code), str(tmp_path / "r")],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        cwd=Path(__file__).parents[2],
-    )
-    assert done.stdout.split() == ["True", "True", "True"], done.stderr
-    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 0
-
-
 def test_a_fault_handler_of_the_user_stays_theirs(spool: Path, tmp_path: Path) -> None:
     """One that is on is left alone; one that is switched on later is not switched off."""
     was_on = faulthandler.is_enabled()
@@ -367,9 +321,3 @@ def test_the_ranks_of_a_job(spool: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert second.ending.kind == "MemoryError"
     check_loop(first, last=10)
     check_loop(second, last=11)
-
-
-def test_it_takes_little_disk(spool: Path) -> None:
-    """A small run leaves a file whose blocks are few, whatever the size it may grow to."""
-    run("train(0, 50); monitor.finish()")
-    assert os.stat(recorder_of(spool)).st_blocks * 512 < 2**18
