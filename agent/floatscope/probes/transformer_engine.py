@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from floatscope.catalog import Catalog
 from floatscope.guard import Area
 from floatscope.look import Look
-from floatscope.probes.naming import CallOrder
+from floatscope.probes.naming import CallOrder, in_backward
 from floatscope.probes.patch import Patch
 from floatscope.probes.probe import Probe, Scene
 from floatscope.probes.readout import Readout
@@ -119,6 +119,7 @@ class StateTap(Probe):
         self._area = area
         self._patches: list[Patch] = []
         self._passes: dict[str, _Pass] = {}
+        self._forward: set[str] = set()  # keys of forward passes that ended outside the backward pass
         self._tables: dict[str, _Table] = {}
 
     def install(self) -> None:
@@ -165,6 +166,8 @@ class StateTap(Probe):
         for key, amaxes in state.global_amax_buffer.items():
             if not key.startswith(prefix) or not amaxes:
                 continue
+            if forward and self._is_recomputed(key):
+                continue
             if amaxes[0].is_cuda and torch.cuda.is_current_stream_capturing():
                 continue  # inside a graph nothing of ours may be recorded by accident
             amax = torch.cat(list(amaxes))
@@ -179,9 +182,22 @@ class StateTap(Probe):
             passes = found.passes + 1 if found is not None else 1
             self._passes[key] = _Pass(amax, reach, scale, passes)
 
+    def _is_recomputed(self, key: str) -> bool:
+        """Whether a forward pass ends for the second time.
+
+        Activation recomputation ends one inside the backward pass, with the scales that the first one has
+        set already and without an amax of its own. A pass that ends nowhere else counts there: its first run
+        was without gradients, which ends no pass.
+        """
+        if in_backward():
+            return key in self._forward
+        self._forward.add(key)
+        return False
+
     def collect(self, readout: Readout, row: Row) -> None:
         """Hands the step's passes to the readout."""
         passes, self._passes = self._passes, {}
+        self._forward.clear()
         for key, found in passes.items():
             table = self._table(key, int(found.amax.numel()))
             if table is None:
