@@ -17,7 +17,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, distributed, nn
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
 import floatscope
@@ -29,12 +31,14 @@ MAX_NORM = 0.05  # below the gradients' norm, so that every step is clipped
 
 @dataclass(frozen=True)
 class Scenario:
-    """steps: how many.  bent: from this step on one weight of rank ``odd`` is another.  spoilt: on this step
+    """wrapper: how the model is spread over the ranks.  copies: ranks that see the same batch, side by side.
+    steps: how many.  bent: from this step on one weight of rank ``odd`` is another.  spoilt: on this step
     the batch of ``odd`` holds a NaN."""
 
     name: str
     wrapper: str
     steps: int
+    copies: int = 1
     odd: int = -1
     bent: int = -1
     spoilt: int = -1
@@ -43,6 +47,9 @@ class Scenario:
 SCENARIOS = (
     Scenario("ddp", "ddp", steps=4),
     Scenario("fsdp2", "fsdp2", steps=4),
+    Scenario("hsdp", "hsdp", steps=3),
+    Scenario("tp", "tp", steps=3, copies=2),
+    Scenario("fsdp1", "fsdp1", steps=3),
     Scenario("bent", "ddp", steps=14, odd=3, bent=6),
     Scenario("spoilt", "ddp", steps=10, odd=2, spoilt=6),
 )
@@ -70,9 +77,18 @@ def wrapped(wrapper: str) -> tuple[nn.Module, Any]:
     inner: Any = model()
     if wrapper == "ddp":
         return DistributedDataParallel(inner), inner
+    if wrapper == "fsdp1":
+        return FullyShardedDataParallel(inner, use_orig_params=True, device_id=torch.device("cpu")), inner
+    mesh = None
+    if wrapper == "hsdp":
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp_replicate", "dp_shard"))
+    elif wrapper == "tp":
+        whole = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+        parallelize_module(inner, whole["tp"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
+        mesh = whole["dp"]
     for layer in (inner[0], inner[2]):
-        fully_shard(layer)
-    fully_shard(inner)
+        fully_shard(layer, mesh=mesh)
+    fully_shard(inner, mesh=mesh)
     return inner, inner
 
 
@@ -93,7 +109,7 @@ def train(scenario: Scenario, rank: int, spool: Path | None) -> Tensor:
             gpu=False, diagnose=False, recorder_steps=0, capture=False,
         )  # fmt: skip
     for step in range(scenario.steps):
-        inputs = batch(step, rank)
+        inputs = batch(step, rank // scenario.copies)
         if scenario.spoilt == step and scenario.odd == rank:
             inputs[0, 0] = math.nan
         if scenario.bent == step and scenario.odd == rank:
@@ -103,7 +119,10 @@ def train(scenario: Scenario, rank: int, spool: Path | None) -> Tensor:
             monitor.batch(inputs)
         loss = loss_of(net, inputs)
         torch.autograd.backward(loss)
-        torch.nn.utils.clip_grad_norm_(net.parameters(), MAX_NORM)
+        if isinstance(net, FullyShardedDataParallel):
+            net.clip_grad_norm_(MAX_NORM)
+        else:
+            torch.nn.utils.clip_grad_norm_(net.parameters(), MAX_NORM)
         optimizer.step()
         if monitor is not None:
             monitor.step(loss=loss)
@@ -126,12 +145,12 @@ def main(folder: Path) -> None:
     distributed.destroy_process_group()
 
 
-def references(steps: int) -> Iterator[dict[str, float]]:
-    """Norms of the gradients by weight, before clipping, of one process that trains on all ranks' batches."""
+def references(steps: int, batches: int = RANKS) -> Iterator[dict[str, float]]:
+    """Norms of the gradients by weight, before clipping, of one process that trains on all batches."""
     net = model()
     optimizer = torch.optim.AdamW(net.parameters(), 1e-2)
     for step in range(steps):
-        loss = torch.stack([loss_of(net, batch(step, rank)) for rank in range(RANKS)]).mean()
+        loss = torch.stack([loss_of(net, batch(step, rank)) for rank in range(batches)]).mean()
         torch.autograd.backward(loss)
         yield {name: _norm(p.grad) for name, p in net.named_parameters()}
         torch.nn.utils.clip_grad_norm_(net.parameters(), MAX_NORM)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.agent.conftest import LAUNCHER, read_log
-from tests.agent.ranks.job import RANKS, SCENARIOS, references
+from tests.agent.ranks.job import MAX_NORM, RANKS, SCENARIOS, references
 
 ROOT = Path(__file__).parents[3]
 TIMEOUT_S = 240.0
@@ -117,6 +117,31 @@ def test_under_fsdp2_squares_of_all_ranks_add_up_to_the_whole(job: tuple[Path, l
             parts = [row["tensors"].get(f"{name}/weight", {}).get("grad_norm", 0.0) for row in rows]
             assert math.hypot(*parts) == pytest.approx(expected[f"{name}.weight"], rel=1e-4)
         assert "2/weight" not in rows[3]["tensors"] or "grad_norm" not in rows[3]["tensors"]["2/weight"]
+
+
+@pytest.mark.parametrize("name", ["hsdp", "tp"])
+def test_elements_that_several_ranks_hold_count_once(job: tuple[Path, list[str]], name: str) -> None:
+    """Sharded over two ranks and replicated over two; and split over two by tensor parallelism, with a bias
+    that both of these hold."""
+    ranks = [rows for _, rows in logs(job[0], name)]
+    for step, expected in enumerate(references(STEPS[name], batches=4 if name == "hsdp" else 2)):
+        whole = math.hypot(*(rows[step]["local_grad_norm"] for rows in ranks))
+        assert whole == pytest.approx(math.hypot(*expected.values()), rel=1e-4)
+    places = [(rows[0]["dp_rank"], rows[0].get("tp_rank")) for rows in ranks]
+    assert places == (
+        [(r, None) for r in range(4)] if name == "hsdp" else [(r // 2, r % 2) for r in range(4)]
+    )
+    assert diagnosis(job[0], name) == []
+
+
+def test_under_fsdp1_norms_are_those_after_its_own_clipping(job: tuple[Path, list[str]]) -> None:
+    ranks = logs(job[0], "fsdp1")
+    for step in range(STEPS["fsdp1"]):
+        whole = math.hypot(*(rows[step]["local_grad_norm"] for _, rows in ranks))
+        assert whole == pytest.approx(MAX_NORM, rel=1e-3)
+    for run, rows in ranks:
+        assert "FullyShardedDataParallel.clip_grad_norm_" in run["config"]["grad_norm_point"]
+        assert all("param_hash" not in row for row in rows)
 
 
 def test_ranks_that_agree_have_equal_hashes_and_shards_have_none(job: tuple[Path, list[str]]) -> None:
