@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -284,7 +285,7 @@ class Outbox:
         """Reads the first batches of the spool, as many as go well into one."""
         parts: list[Parcel] = []
         steps = size = 0
-        for entry in list(spool.entries.values()):
+        for entry in list(islice(spool.entries.values(), self._batch_steps + 1)):
             steps += entry.frame.steps
             size += entry.frame.length
             if parts and (alone or steps > self._batch_steps or size > BATCH_BYTES or entry.seq is not None):
