@@ -71,6 +71,11 @@ class TransformerEngine:
             setattr(functions, name, function)
 
     def _patch_package(self) -> None:
+        distributed: Any = importlib.import_module("transformer_engine.pytorch.distributed")
+        distributed._get_cuda_rng_state = lambda *args, **kwargs: torch.get_rng_state()
+        distributed._set_cuda_rng_state = lambda *args, **kwargs: None
+        cuda: Any = torch.cuda
+        cuda.get_rng_state, cuda.set_rng_state = torch.get_rng_state, torch.set_rng_state
         self.quantization._FP8_SUPPORT = (True, "")
         create = self.quantization.RecipeState.create
         self.quantization.RecipeState.create = staticmethod(

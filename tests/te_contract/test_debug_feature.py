@@ -220,6 +220,25 @@ def test_a_nan_and_an_infinity_are_counted(engine: TransformerEngine, api: Any, 
     assert (stats["nan_count"], stats["inf_count"], stats["amax"]) == (2, 1, "Infinity")
 
 
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_recomputed_activations_count_once(
+    engine: TransformerEngine, api: Any, tmp_path: Path, reentrant: bool
+) -> None:
+    floatscope.te_debug(log_dir=tmp_path / "te")
+    watched = Watched(engine, two_layers(engine), tmp_path)
+    engine.casts.clear()
+    x = torch.randn(16, WIDTH, dtype=torch.bfloat16, requires_grad=True)
+    with engine.te.autocast(enabled=True, recipe=watched.recipe):
+        out = engine.te.checkpoint(watched.model, x, use_reentrant=reentrant)
+    out.float().pow(2).mean().backward()
+    watched.monitor.step()
+    _, rows = watched.finish()
+    assert len(engine.casts) == 10, "inputs and weights twice"
+    assert "passes" not in rows[0]
+    assert inspected(rows[0]) == set(ORDER)
+    assert rows[0]["tensors"]["0/input"]["amax"] == engine.casts[0][1]
+
+
 def test_evaluation_is_not_training(engine: TransformerEngine, api: Any, tmp_path: Path) -> None:
     floatscope.te_debug(log_dir=tmp_path / "te")
     watched = Watched(engine, two_layers(engine), tmp_path)

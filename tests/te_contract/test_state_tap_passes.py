@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 from typing import Any
 
@@ -49,15 +48,8 @@ def test_layers_of_another_recipe_say_so(engine: TransformerEngine, tmp_path: Pa
 
 
 @pytest.mark.parametrize("reentrant", [True, False])
-def test_recomputed_passes_count_once(
-    engine: TransformerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reentrant: bool
-) -> None:
+def test_recomputed_passes_count_once(engine: TransformerEngine, tmp_path: Path, reentrant: bool) -> None:
     """The package's activation recomputation runs the forward pass again inside the backward pass."""
-    monkeypatch.setattr(torch.cuda, "get_rng_state", torch.get_rng_state)
-    monkeypatch.setattr(torch.cuda, "set_rng_state", torch.set_rng_state)
-    distributed: Any = importlib.import_module("transformer_engine.pytorch.distributed")
-    monkeypatch.setattr(distributed, "_get_cuda_rng_state", lambda *a, **k: torch.get_rng_state())
-    monkeypatch.setattr(distributed, "_set_cuda_rng_state", lambda *a, **k: None)
     recipe = engine.recipes.DelayedScaling(amax_history_len=1, amax_compute_algo="most_recent")
     watched = Watched(engine, torch.nn.Sequential(linear(engine)), recipe, tmp_path)
     for _ in range(3):
