@@ -138,6 +138,67 @@ def test_a_resumed_fit_goes_on_in_its_run(tmp_path: Path, spool: Path) -> None:
     assert [row["step"] for row in run.rows if row.get("resumed")] == [4]
 
 
+class _TwoOptimizers(Tiny):
+    """Steps two optimizers a batch, by hand."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+
+    def training_step(self, batch: Tensor, batch_idx: int) -> Any:
+        first, second = self.optimizers()
+        loss = self.loss(batch)
+        self.manual_backward(loss)
+        first.step()
+        second.step()
+        self.zero_grad()
+        return loss.detach()
+
+    def configure_optimizers(self) -> Any:
+        parts = [self.net[:2].parameters(), self.net[2:].parameters()]
+        return [torch.optim.SGD(part, lr=0.1) for part in parts]
+
+
+def test_optimizers_that_are_stepped_by_hand(tmp_path: Path, spool: Path) -> None:
+    """One row a batch, under the number that Lightning has counted to; gradients of both are there."""
+    ran = trainer(tmp_path, FloatscopeCallback(run="two", **QUIET), accumulate_grad_batches=1)
+    ran.fit(_TwoOptimizers(), loader())
+    run = recorded_in(spool)
+    assert run.steps == [2, 4, 6]
+    assert all(loss > 0 for loss in run.column("loss"))
+    assert {"net.1/weight", "net.3/weight"} <= run.tensors("grad_norm")
+
+
+def test_the_library_under_its_older_name(tmp_path: Path, spool: Path) -> None:
+    """``pytorch_lightning`` is the same library in another package; its Trainer takes the callback."""
+    import pytorch_lightning
+
+    class Older(pytorch_lightning.LightningModule):  # type: ignore[misc] # the library has no types
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = torch.nn.Linear(4, 1)
+
+        def training_step(self, batch: Tensor, batch_idx: int) -> Tensor:
+            loss: Tensor = self.net(batch).square().mean()
+            return loss
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    pytorch_lightning.Trainer(
+        max_steps=3,
+        accelerator="cpu",
+        devices=1,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        default_root_dir=str(tmp_path),
+        callbacks=[FloatscopeCallback(run="older", **QUIET)],
+    ).fit(Older(), DataLoader(list(torch.randn(12, 4)), batch_size=2))  # type: ignore[arg-type]
+    assert recorded_in(spool).steps == [1, 2, 3]
+
+
 class _At(Callback):  # type: ignore[misc] # the library has no types
     """Does something when a step begins."""
 

@@ -54,6 +54,7 @@ class FloatscopeCallback(TrainerCallback):  # type: ignore[misc] # the library h
         self._session = Session("FloatscopeCallback", run=run, monitor=monitor, stops=stop, options=options)
         self._wrapped: _TrainingStep | None = None
         self._lr: Any = None
+        self._is_log_due = False  # the Trainer's own log of a step, to which all ranks come
         self._tags: dict[Path, tuple[int, bool | None]] = {}
 
     @property
@@ -64,7 +65,9 @@ class FloatscopeCallback(TrainerCallback):  # type: ignore[misc] # the library h
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Opens the run."""
         with self._session.area:
-            self._session.continue_from((state.stateful_callbacks or {}).get(STATE_KEY))
+            kept = getattr(state, "stateful_callbacks", None)
+            if isinstance(kept, dict):
+                self._session.continue_from(kept.get(STATE_KEY))
             optimizer = kwargs.get("optimizer")
             scaler = getattr(optimizer, "scaler", None)
             self._session.start(
@@ -73,7 +76,8 @@ class FloatscopeCallback(TrainerCallback):  # type: ignore[misc] # the library h
                 config=_config_of(args, state),
                 **({} if scaler is None else {"scaler": scaler}),
             )
-            state.stateful_callbacks[STATE_KEY] = self._session.identity()
+            if isinstance(kept, dict):
+                kept[STATE_KEY] = self._session.identity()
             if self._wrapped is None:
                 self._wrapped = _TrainingStep(self)
 
@@ -91,6 +95,7 @@ class FloatscopeCallback(TrainerCallback):  # type: ignore[misc] # the library h
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
         """Ends the step, or holds it where the Trainer will log or evaluate."""
         with self._session.area:
+            self._is_log_due = control.should_log
             is_more_to_come = control.should_log or _evaluates(args, state, control)
             self._session.end_step(state.global_step, {"lr": self._lr}, hold=is_more_to_come)
             if self._session.wants_to_stop(ranks_meet=False, device=args.device):
@@ -103,7 +108,8 @@ class FloatscopeCallback(TrainerCallback):  # type: ignore[misc] # the library h
         The other way, warnings that stand are counted in the Trainer's log.
         """
         with self._session.area:
-            if logs and "loss" in logs:
+            if logs and "loss" in logs and self._is_log_due:
+                self._is_log_due = False
                 own = {name: value for name, value in logs.items() if name not in OWN_LOGS}
                 self._session.add(_numbers(own))
                 if not _evaluates(args, state, control):
@@ -212,7 +218,9 @@ class _TrainingStep:
 def _evaluates(args: Any, state: Any, control: Any) -> bool:
     """Whether the Trainer evaluates after this step; that at the end of an epoch is not announced."""
     is_epoch_over = float(state.epoch or 0).is_integer()
-    return bool(control.should_evaluate or (args.eval_strategy == "epoch" and is_epoch_over))
+    return bool(
+        control.should_evaluate or (getattr(args, "eval_strategy", None) == "epoch" and is_epoch_over)
+    )
 
 
 def _numbers(values: Mapping[str, Any]) -> dict[str, Any]:

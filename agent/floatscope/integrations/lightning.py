@@ -13,8 +13,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import lightning
-from lightning.pytorch import Callback
+try:
+    import lightning.pytorch as pl
+except ImportError:  # the same library under its older name
+    import pytorch_lightning as pl
 
 from floatscope.crash import reason_of, status_of
 from floatscope.integrations.session import Session
@@ -25,7 +27,7 @@ _VALIDATION = re.compile(r"(^|[/_.])(val|valid|validation|eval)([/_.]|$)")
 _EVAL_LOSS = re.compile(r"(val|valid|validation|eval)[/_.]loss|loss[/_.](val|valid|validation|eval)")
 
 
-class FloatscopeCallback(Callback):  # type: ignore[misc] # the library has no types
+class FloatscopeCallback(pl.Callback):  # type: ignore[misc] # the library has no types
     """Records every ``fit`` of a Trainer.
 
     run: name of the run; a fit that resumes from a checkpoint goes on in the run that wrote it.
@@ -165,7 +167,7 @@ def _validates(trainer: Any, batch_idx: int) -> bool:
 
 def _config_of(trainer: Any) -> dict[str, Any]:
     return {
-        "framework": f"lightning {lightning.__version__}",
+        "framework": f"lightning {pl.__version__}",
         "precision": str(trainer.precision),
         "strategy": type(trainer.strategy).__name__,
         "accumulate_grad_batches": trainer.accumulate_grad_batches,

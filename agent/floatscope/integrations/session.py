@@ -49,7 +49,7 @@ class Session:
         self._stops = stops
         self._options = dict(options)
         self._earlier_id: str | None = None
-        speaks, strict = True, False
+        speaks, strict = monitor is None or monitor.rank == 0, False
         if run is not None:
             config, _ = from_env({"run": run, **options})
             self._has_id = config.run_id is not None
