@@ -292,8 +292,10 @@ class OptimizerProbe(Probe):
         """Brings the list of weights up to date; groups may be added or replaced while training runs."""
         if trained.weights and is_same(trained.weights, trained.optimizer):
             return
-        trained.weights = self._book.weights_of(trained.optimizer)
-        trained.is_one_device = len({weight.parameter.device for weight in trained.weights}) <= 1
+        new = [one for one in self._trained.values() if one is trained or not one.weights]
+        for one in new:
+            one.weights = self._book.weights_of(one.optimizer)
+            one.is_one_device = len({weight.parameter.device for weight in one.weights}) <= 1
         self._places = {
             id(weight.parameter): (one, weight) for one in self._trained.values() for weight in one.weights
         }
@@ -306,7 +308,7 @@ class OptimizerProbe(Probe):
         if is_sharded and not self._prefix:
             self._prefix = "local_"
             self._start_anew()
-        self._describe(trained.weights)
+        self._describe(weight for one in new for weight in one.weights)
 
     def _read(self, trained: _Trained, weights: Sequence[Weight], scale: Tensor | None) -> GradientReading:
         return read_gradients(
