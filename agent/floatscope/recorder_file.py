@@ -151,7 +151,11 @@ class RecorderFile:
 
 
 class _Ring:
-    """Records one behind the other; at the end of the region it begins again over the oldest."""
+    """Records one behind the other; at the end of the region it begins again over the oldest.
+
+    The region is used no further than ``most`` records of the largest size need, so that a small run takes
+    little of the disk however long it is.
+    """
 
     def __init__(self, fd: int, region: Region, kind: bytes, *, most: int) -> None:
         self._fd = fd
@@ -159,6 +163,7 @@ class _Ring:
         self._start, self._end = region.at, region.end
         self._at = self._reached = region.at
         self._most = most
+        self._largest = 0
         self._live: deque[tuple[int, int]] = deque()  # offset and number of each record, the oldest first
 
     def append(self, number: int, payload: bytes) -> bool:
@@ -184,7 +189,8 @@ class _Ring:
             self._forget()
 
     def _put(self, frame: bytes, number: int) -> None:
-        if self._at + len(frame) > self._end:
+        self._largest = max(self._largest, len(frame))
+        if self._at + len(frame) > min(self._end, self._start + (self._most + 1) * self._largest):
             while self._live and self._live[0][0] >= self._at:
                 self._forget()
             self._at = self._start
