@@ -243,6 +243,9 @@ def test_the_schedule() -> None:
     assert [step for step in range(9, 25) if schedule.look(step).is_sampled] == [10, 12, 14, 20]
     schedule.look_closer(15)
     assert [step for step in range(15, 21) if schedule.look(step).is_sampled] == [15, 16, 17, 18, 20]
+    schedule.ease(3)
+    assert [step for step in range(21, 70) if schedule.look(step).is_sampled] == [30, 60], "under pressure"
+    schedule.ease(1)
     for nonsense in ({}, {"stats_every": 0, "until_step": 5}, {"stats_every": "1", "until_step": 5}):
         schedule.ask(nonsense)
 
@@ -256,12 +259,14 @@ def test_memory_gives_up_detail_before_steps() -> None:
     backlog = Backlog(most_rows=50, most_bytes=60_000)
     for step in range(40):
         backlog.add([heavy_row(step)], now=0.0)
-    rows = backlog.take(100)
+    rows = backlog.first(100)
     assert [row.step for row in rows] == list(range(40)), "no step is lost"
     assert not any(row.blocks for row in rows[:30])
     assert rows[-1].blocks, "the newest keep their detail"
     assert backlog.thinned > 0
     assert backlog.dropped == 0
+    backlog.take(39)
+    assert [row.step for row in backlog.first(100)] == [39]
 
 
 def test_columns_of_blocks_that_overlap() -> None:
