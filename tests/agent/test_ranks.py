@@ -23,6 +23,7 @@ from floatscope.config import MonitorConfig, from_env
 from floatscope.probes.coordinates import Standing, standing_of
 from floatscope.probes.hashes import comparable, hash_of
 from floatscope.probes.naming import layers_of, parameters_of, weight_tensor
+from tests.agent.test_state_tap import Layer, Recipe, make_manager
 from tests.agent.training import recording, small_model, train
 
 
@@ -379,6 +380,27 @@ def test_hashes_come_on_sampled_steps_of_a_job_with_several_ranks(
     with recording(tmp_path, small_model()) as found:
         found.monitor.step(loss=1.0)
     assert "param_hash" not in found.rows[0], "there is nobody to compare with"
+
+
+@pytest.mark.parametrize("as_object", [True, False])
+def test_scales_that_ranks_share_are_hashed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, as_object: bool
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+
+    def run(name: str, value: float, **recipe: Any) -> Any:
+        manager = make_manager(as_object=as_object)
+        model: Any = nn.ModuleDict({"a": Layer(manager, recipe=Recipe("delayed", **recipe))})
+        model["a"].bwd_scale[0] = value
+        (tmp_path / name).mkdir()
+        with recording(tmp_path / name, model) as found:
+            found.monitor.step(loss=1.0)
+        return found.rows[0].get("scale_hash")
+
+    assert run("one", 2.0) == run("same", 2.0) != run("other", math.nextafter(2.0, 3.0) * 1.5)
+    assert run("nan", math.nan) == run("nan again", math.nan) != run("two", 2.0)
+    assert run("fresh", 1.0) is None, "nothing has set a scale yet"
+    assert run("own", 2.0, reduce_amax=False) is None, "each rank scales by what it holds"
 
 
 def test_only_the_first_rank_speaks(tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: Any) -> None:

@@ -42,7 +42,7 @@ def test_a_hash_of_many_weights() -> None:
             with NoWaiting() as mode:
                 probe.collect(readout, Row(0, 0.0))
             assert readout.is_empty != is_due
-            assert mode.kernels <= (60 if is_due else 0), "small weights are hashed together"
+            assert mode.kernels <= (65 if is_due else 0), "small weights are hashed together"
 
 
 def test_gradients_before_clipping() -> None:

@@ -97,17 +97,19 @@ def _words(tensor: Tensor) -> list[Tensor]:
 
 
 class _HashSum:
-    """Hashes of several devices as one scalar."""
+    """Hashes of several devices as one scalar. A part is the hash, and how much of it there is to compare."""
 
     def __init__(self, name: str, *, parts: int) -> None:
         self._name = name
         self._left = parts
         self._sum = 0
+        self._is_telling = False
 
     def __call__(self, values: NDArray[np.float64], row: Row) -> None:
         self._sum = (self._sum * _SEED_STEP + int(values[0])) & _MASK
+        self._is_telling = self._is_telling or len(values) == 1 or values[1] > 0
         self._left -= 1
-        if self._left == 0:
+        if self._left == 0 and self._is_telling:
             row.scalars.setdefault(self._name, float(self._sum))
 
 
@@ -155,7 +157,13 @@ class HashProbe(Probe):
             by_device.setdefault(tensor.device, []).append(tensor)
         total = _HashSum(name, parts=len(by_device))
         for group in by_device.values():
-            self._readout.add(hash_of(group), total)
+            found = hash_of(group)
+            if (
+                name == SCALE_HASH
+            ):  # scales that are all 1 were not set yet: that they are equal tells nothing
+                moved = torch.count_nonzero(torch.cat([scale.reshape(-1) for scale in group]) != 1)
+                found = torch.stack([found, moved])
+            self._readout.add(found, total)
 
     def collect(self, readout: Readout, row: Row) -> None:
         """See Probe."""
@@ -180,6 +188,8 @@ def find_hashes(scene: Scene) -> Iterable[Probe]:
     managers = managers_of(scene.layers)
 
     def scales() -> list[Tensor]:
+        if not all(_reduces(module) for module in scene.layers):
+            return []
         return [scale for manager in managers for scale in _scales_of(manager)]
 
     area = scene.guard.area("hashing the weights", loses="the comparison of ranks by hash")
@@ -237,8 +247,15 @@ def _is_replicated(parameter: Any, standing: Standing) -> bool:
     return True
 
 
+def _reduces(module: Any) -> bool:
+    """Whether the scales of an FP8 module come from the amaxes of all ranks; true for other modules."""
+    meta = getattr(module, "fp8_meta", None)
+    recipe = meta.get("recipe") if isinstance(meta, dict) else None
+    return getattr(recipe, "reduce_amax", True) is not False
+
+
 def _scales_of(manager: Any) -> list[Tensor]:
-    """Scales of delayed scaling, which all ranks of an amax reduction share."""
+    """Scales of delayed scaling, in the order in which all ranks meet them: keys name groups of ranks."""
     state = getattr(manager, "quantization_state", manager)  # an object since Transformer Engine 2.15
     buffers: Any = getattr(state, "global_scale_buffer", {})
-    return [scale for key in sorted(buffers) for scale in buffers[key]]
+    return [scale for scales in buffers.values() for scale in scales]

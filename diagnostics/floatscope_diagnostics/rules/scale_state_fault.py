@@ -173,7 +173,8 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
     for s in symptoms.of("scales_part"):
         what = "differs between ranks that had the same one"
         yield _finding(s, "reduction_group", 0.93, what, "warning", symptoms)
-    yield from _parted_hashes(symptoms)
+    if run.recipe.get("reduce_amax") is not False:
+        yield from _parted_hashes(symptoms)
     yield from _stale_copies(symptoms, run)
 
 
