@@ -14,7 +14,14 @@ from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, 
 
 import floatscope
 from floatscope.integrations.huggingface import FloatscopeCallback
-from tests.integrations.recorded import QUIET, diagnose_as_critical, first_found, recorded_in, run_example
+from tests.integrations.recorded import (
+    QUIET,
+    diagnose_as_critical,
+    first_found,
+    read,
+    recorded_in,
+    run_example,
+)
 
 WORDS = 31
 PLAIN_STEP = Trainer.training_step
@@ -126,7 +133,10 @@ def test_another_name_is_another_run(tmp_path: Path, spool: Path) -> None:
     ).train()
     other = FloatscopeCallback(run="two", **QUIET)
     trainer(tmp_path, other, max_steps=4).train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-2"))
-    assert len(list(spool.glob("*/rank0.jsonl"))) == 2
+    assert other.monitor is not None
+    run = read(spool / other.monitor.run_id / "rank0.jsonl")
+    assert run.steps == [3, 4]
+    assert run.column("resumed") == [1.0, None], "still out of a checkpoint"
 
 
 class _At(TrainerCallback):  # type: ignore[misc] # the library has no types

@@ -67,6 +67,8 @@ class FloatscopeCallback(Callback):  # type: ignore[misc] # the library has no t
                 **({"scaler": state.scaler} if _is_scaling(state) else {}),
             )
 
+            self._session.resume_at(self._step)
+
     def before_forward(self, state: Any, logger: Any) -> None:
         """Looks at each micro-batch."""
         with self._session.area:

@@ -76,6 +76,7 @@ class FloatscopeCallback(TrainerCallback):  # type: ignore[misc] # the library h
                 config=_config_of(args, state),
                 **({} if scaler is None else {"scaler": scaler}),
             )
+            self._session.resume_at(state.global_step)
             if isinstance(kept, dict):
                 kept[STATE_KEY] = self._session.identity()
             if self._wrapped is None:

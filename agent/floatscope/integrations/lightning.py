@@ -66,6 +66,7 @@ class FloatscopeCallback(pl.Callback):  # type: ignore[misc] # the library has n
             if not self._session.is_open:
                 self._open(trainer, pl_module)
             self._step = trainer.global_step
+            self._session.resume_at(self._step)
 
     def _open(self, trainer: Any, pl_module: Any) -> None:
         scaler = getattr(trainer.precision_plugin, "scaler", None)

@@ -65,6 +65,7 @@ class Session:
         self._losses: Any = None
         self._micro_batches = 0
         self._looked_for_gradients = False
+        self._is_resumed = False
 
     @property
     def is_open(self) -> bool:
@@ -78,6 +79,7 @@ class Session:
         found: further settings. What the user gave wins over both.
         """
         if not self._is_ours:
+            self._reset()
             return
         self.finish("failed", "training began again before it had ended")
         self._reset()
@@ -85,9 +87,14 @@ class Session:
         given["config"] = {**config, **self._options.get("config", {})}
         if self._earlier_id is not None:
             given["run_id"] = self._earlier_id
+            self._is_resumed = True
         assert self._run is not None
         self.monitor = watch(_without_wrapper(model), optimizer, run=self._run, **given)
         self._is_open = True
+
+    def resume_at(self, step: int) -> None:
+        """After ``start``: the training goes on after ``step``, out of a checkpoint; 0 is the beginning."""
+        self._is_resumed = self._is_resumed or step > 0
 
     def identity(self) -> dict[str, str]:
         """What a checkpoint keeps so that a resumed training goes on in the same run."""
@@ -142,6 +149,8 @@ class Session:
         known = {name: value for name, value in scalars.items() if value is not None}
         if self._losses is not None:
             known.setdefault("loss", self._losses / micro_batches if micro_batches > 1 else self._losses)
+        if self._is_resumed:
+            known["resumed"], self._is_resumed = 1.0, False
         self._losses, self._micro_batches, self._idle_since = None, 0, now
         self._held = (step, known, took)
         if not hold:
