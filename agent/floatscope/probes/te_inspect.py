@@ -165,7 +165,7 @@ class Inspection(Probe):
         used = dequantised(quantised, found) if found is not None else None
         if found is None or used is None or used.numel() != tensor.numel():
             is_plain = type(quantised) is type(tensor)  # the layer or this product is kept out of FP8
-            fmt = format_of(tensor.dtype) if is_plain else None  # versions before 2.8 show no cast tensor
+            fmt = format_of(tensor.dtype) if is_plain else None  # versions before 2.7 show no cast tensor
             self._stats.measure(layer, role, tensor, fmt=fmt, once=once)
             return
         used = used.reshape(tensor.shape)

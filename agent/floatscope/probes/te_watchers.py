@@ -41,7 +41,7 @@ class Watchers:
         """Whether the layer is inspected now.
 
         The second part, None, lets the layer run fused until a monitor has it asked again; versions before
-        2.8 ask every time and take only a truth value.
+        2.7 ask every time and take only a truth value.
         """
         wanted = any(watcher.wants(name) for watcher in tuple(self._watchers))
         return (wanted, None) if can_be_left_alone() else wanted
