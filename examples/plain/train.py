@@ -95,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 clean = max((saved_at for saved_at in steps if monitor.is_clean(saved_at)), default=None)
                 print(f"stopped after step {step}; the last clean checkpoint is of step {clean}")
                 break
-        print(f"run {monitor.run_id}: loss {float(loss):.3f}")
+        print(f"run {monitor.run_id}: loss {loss.item():.3f}")
 
 
 if __name__ == "__main__":
