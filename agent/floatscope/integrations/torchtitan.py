@@ -104,14 +104,16 @@ class _TrainerSteps:
         groups = next(iter(self._trainer.optimizers)).param_groups  # before the scheduler moves on
         self._lr = groups[0].get("lr")
 
-    def see_batch(self, *, input_dict: Any, labels: Any, **kwargs: Any) -> None:
+    def see_batch(self, *args: Any, input_dict: Any = None, labels: Any = None, **kwargs: Any) -> None:
+        if input_dict is None:  # a trainer of its own kind
+            return
         parts = zip(_listed(input_dict), _listed(labels), strict=False)
         for inputs, targets in parts:  # several under pipeline parallelism
             self._monitor.batch(
                 {"input_ids": inputs.get("input"), "labels": targets}, step=self._trainer.step
             )
 
-    def add_loss(self, loss: Any, **kwargs: Any) -> None:
+    def add_loss(self, loss: Any, *args: Any, **kwargs: Any) -> None:
         if getattr(self._trainer, "pp_has_last_stage", True):  # other stages return -1
             self._loss.add(loss)
 
