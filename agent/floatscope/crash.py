@@ -16,6 +16,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
+from floatscope.rescue import Rescue
+
 _REASON_CHARS = 1000
 SIGNAL_S = 2.0  # longest delay of the end by SIGTERM; launchers wait 30 s before they kill
 
@@ -41,6 +43,8 @@ class CrashWatch:
         self._on_end = on_end
         self._on_signal = on_signal
         self._previous_signal: Any = None
+        self._is_signalled = False
+        self._rescue: Rescue | None = None
         self._signal_hook = self._signalled
         self._on_error = on_error
         self._pid = os.getpid()
@@ -61,6 +65,8 @@ class CrashWatch:
             if previous is signal.SIG_DFL or isinstance(getattr(previous, "__self__", None), CrashWatch):
                 self._previous_signal = previous
                 signal.signal(signal.SIGTERM, self._signal_hook)
+                self._rescue = Rescue(is_handled=lambda: self._is_signalled, tell=self._tell_signal)
+                self._rescue.start()
 
     def trains_here(self) -> None:
         """Says that the calling thread is the training thread."""
@@ -74,6 +80,8 @@ class CrashWatch:
         if threading.excepthook is self._thread_hook:
             threading.excepthook = self._previous_thread
         atexit.unregister(self._at_exit)
+        if self._rescue is not None:
+            self._rescue.stop()
         if (
             self._previous_signal is not None
             and threading.current_thread() is threading.main_thread()
@@ -105,14 +113,18 @@ class CrashWatch:
 
     def _signalled(self, number: int, frame: object) -> None:
         """The handler of SIGTERM: says so, within bounds, and lets the signal do what it would have done."""
-        if self._is_on and os.getpid() == self._pid and self._on_signal is not None:
-            self._is_on = False
-            _bounded(self._on_signal, "failed", signal.Signals(number).name, timeout_s=SIGNAL_S)
+        self._is_signalled = True
+        self._tell_signal()
         if callable(self._previous_signal):
             self._previous_signal(number, frame)
         else:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
+
+    def _tell_signal(self) -> None:
+        if self._is_on and os.getpid() == self._pid and self._on_signal is not None:
+            self._is_on = False
+            _bounded(self._on_signal, "failed", "SIGTERM", timeout_s=SIGNAL_S)
 
     def _at_exit(self) -> None:
         if self._is_on and os.getpid() == self._pid:

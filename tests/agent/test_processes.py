@@ -4,6 +4,7 @@ every step that was due is at the server exactly once in the end.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -207,6 +208,42 @@ def test_sigterm_in_the_middle_of_a_step_with_its_locks_taken_still_ends_the_pro
     assert job.end(signal.SIGTERM)[0] == -signal.SIGTERM
 
 
+STUCK = "import hashlib; hashlib.pbkdf2_hmac('sha256', b'', b'', 2**31 - 1)  # native code, for half an hour"
+
+
+def test_sigterm_ends_a_process_whose_main_thread_is_stuck_in_native_code(
+    server: HttpServer, given: dict[str, Any]
+) -> None:
+    job = Job(f"train(range(5)); print('trained', flush=True); {STUCK}", given)
+    job.wait_for("trained")
+    assert job.end(signal.SIGTERM)[0] == -signal.SIGTERM
+    assert server.server.finished == [("p", {"status": "failed", "reason": "SIGTERM"})]
+    assert [r["step"] for r in server.server.rows("p")] == list(range(5))
+
+
+def test_sigterm_of_a_child_is_not_that_of_its_parent(server: HttpServer, given: dict[str, Any]) -> None:
+    code = """
+    import hashlib, threading
+    train(range(5))
+    child = os.fork()
+    if child == 0:
+        print("trained", flush=True)
+        time.sleep(60)
+    threading.Timer(0.5, os.kill, (child, signal.SIGTERM)).start()
+    hashlib.pbkdf2_hmac("sha256", b"", b"", ROUNDS)  # some seconds in native code
+    _, status = os.waitpid(child, 0)
+    assert os.WTERMSIG(status) == signal.SIGTERM
+    monitor.finish()
+    """
+    began = time.perf_counter()
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 200_000)
+    rounds = int(200_000 * 6.0 / (time.perf_counter() - began))
+    job = Job(code.replace("ROUNDS", str(rounds)), given)
+    job.wait_for("trained")
+    assert job.end()[0] == 0
+    assert server.server.finished == [("p", {"status": "finished", "reason": None})]
+
+
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_handler_of_the_user_is_left_alone(server: HttpServer, given: dict[str, Any], when: str) -> None:
     own = 'signal.signal(signal.SIGTERM, lambda *a: (print("mine", flush=True), sys.exit(5)))\n'
@@ -241,9 +278,15 @@ def test_two_monitors_are_both_told_of_sigterm(server: HttpServer, given: dict[s
 def test_after_finish_sigterm_is_as_it_was() -> None:
     code = """
     assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+    files = len(os.listdir("/proc/self/fd")) if os.path.exists("/proc/self/fd") else None
     monitor.finish()
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    """
+    assert signal.set_wakeup_fd(-1) == -1
+    for _ in range(3):
+        again = floatscope.watch(run="again", gpu=False, recorder_steps=0, **SETTINGS)
+        again.finish()
+    assert files is None or len(os.listdir("/proc/self/fd")) <= files, "no descriptor is left open"
+    """.replace("SETTINGS", repr({"mode": "local"}))
     assert Job(code, {"mode": "local"}).end()[0] == 0
 
 
