@@ -203,3 +203,24 @@ def test_quantised_parameters_give_their_scale(engine: TransformerEngine, tmp_pa
     monitor.finish()
     row = json.loads(path.read_text().splitlines()[1])
     assert row["tensors"]["model/weight"] == {"scale": 16.0}
+
+
+def test_weights_of_experts_are_numbered_over_all_ranks(engine: TransformerEngine, tmp_path: Path) -> None:
+    grouped = engine.te.GroupedLinear(2, 32, 16, bias=False, device="cpu", params_dtype=torch.bfloat16)
+    path = tmp_path / "run.jsonl"
+    monitor = floatscope.watch(
+        grouped, run="w", mode="local", log_path=path, strict=True, gpu=False, coordinates={"ep": 3}
+    )
+    x = torch.randn(16, 32, dtype=torch.bfloat16).requires_grad_()
+    with engine.te.autocast(enabled=True, recipe=engine.recipes.Float8CurrentScaling()):
+        grouped(x, [6, 10], is_first_microbatch=True)
+    monitor.step()
+    monitor.finish()
+    row = json.loads(path.read_text().splitlines()[1])
+    scales = {name: stats["scale"] for name, stats in row["tensors"].items() if name.endswith("weight")}
+    assert scales == {
+        f"model.experts.{6 + i}/weight": pytest.approx(
+            448 / float(getattr(grouped, f"weight{i}").abs().max())
+        )
+        for i in (0, 1)
+    }

@@ -7,6 +7,7 @@ Nothing is dequantised: a scale is read, and amax where it follows from the scal
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -19,17 +20,18 @@ from torch import Tensor, nn
 from floatscope.catalog import Catalog
 from floatscope.guard import Area
 from floatscope.look import Look
-from floatscope.probes.naming import CallOrder, weight_tensor
+from floatscope.probes.naming import CallOrder, first_expert, weight_tensor
 from floatscope.probes.probe import Probe, Scene
 from floatscope.probes.readout import Readout
 from floatscope.probes.statistics import block_of
 from floatscope.probes.te_inspect import is_transformer_engine
 from floatscope.probes.te_recipe import format_names, meta_of, other_recipes, recipe_name
 from floatscope.probes.te_scales import Scales, is_quantised, scales_of, smallest
-from floatscope.probes.te_slots import slots_of
+from floatscope.probes.te_slots import expert_rank_of, slots_of
 from floatscope.protocol.formats import FORMATS
 from floatscope.rows import Row
 
+_EXPERT = re.compile(r"weight(\d+)")
 _ALL = 2**31  # columns: as many as the module has GEMMs
 
 
@@ -41,19 +43,27 @@ def find_quantised_weights(scene: Scene) -> Iterable[Probe]:
         if is_transformer_engine(module) or hasattr(module, "_fp8_metas")
     }
     area = scene.guard.area("quantised weights", loses="scales of quantised weights")
-    return [QuantisedWeights(layers, scene.catalog, scene.order, area)] if layers else []
+    if not layers:
+        return []
+    return [QuantisedWeights(layers, scene.catalog, scene.order, area, expert_rank_of(scene))]
 
 
 class QuantisedWeights(Probe):
     """Reads the scales of one model's quantised weights."""
 
     def __init__(
-        self, layers: Mapping[nn.Module, str], catalog: Catalog, order: CallOrder, area: Area
+        self,
+        layers: Mapping[nn.Module, str],
+        catalog: Catalog,
+        order: CallOrder,
+        area: Area,
+        expert_rank: int,
     ) -> None:
         self._layers = layers
         self._catalog = catalog
         self._order = order
         self._area = area
+        self._expert_rank = expert_rank
         self._look = Look()
         self._met: set[str] = set()
         self._is_described = False
@@ -70,7 +80,7 @@ class QuantisedWeights(Probe):
             self._describe_recipes()
             groups: dict[torch.device, list[tuple[str, Tensor, Tensor | None]]] = {}
             for module, layer in self._layers.items():
-                for name, weight in _weights(module, layer):
+                for name, weight in _weights(module, layer, expert_rank=self._expert_rank):
                     if not self._look.wants(name.rpartition("/")[0]):
                         continue
                     found = scales_of(weight)
@@ -94,7 +104,9 @@ class QuantisedWeights(Probe):
                 continue
             formats = format_names(meta_of(module, "recipe"))
             for forward, fmt in zip((True, False), formats, strict=True):
-                for slot in slots_of(module, layer, forward=forward, count=_ALL).values():
+                for slot in slots_of(
+                    module, layer, forward=forward, count=_ALL, expert_rank=self._expert_rank
+                ).values():
                     if not slot.is_optional:
                         facts = {"recipe": others[layer]}
                         found[slot.name] = facts if fmt is None else {**facts, "format": fmt}
@@ -107,7 +119,7 @@ class QuantisedWeights(Probe):
             self._catalog.describe_tensors({name: facts}, override=True)
 
 
-def _weights(module: nn.Module, layer: str) -> Iterator[tuple[str, Any]]:
+def _weights(module: nn.Module, layer: str, *, expert_rank: int) -> Iterator[tuple[str, Any]]:
     """Quantised weights of one module by tensor name: parameters, else their cached copies."""
     copies = getattr(module, "_fp8_workspaces", None)
     copies = copies if isinstance(copies, dict) else {}
@@ -115,11 +127,13 @@ def _weights(module: nn.Module, layer: str) -> Iterator[tuple[str, Any]]:
         weight: Any = getattr(parameter, "_local_tensor", parameter)  # of a DTensor
         if not is_quantised(weight):
             weight = copies.get(leaf)
-        name = (
-            weight_tensor(f"{layer}.{leaf}", parameter)
-            if is_quantised(weight) and parameter is not None
-            else None
-        )
+        if parameter is None or not is_quantised(weight):
+            continue
+        expert = _EXPERT.fullmatch(leaf)
+        if expert is not None and expert_rank:
+            count = int(getattr(module, "num_gemms", 1))
+            leaf = f"weight{int(expert[1]) + first_expert(count, expert_rank)}"
+        name = weight_tensor(f"{layer}.{leaf}", parameter)
         if name is not None:
             yield name, weight
 
