@@ -262,10 +262,10 @@ class LocalDiagnosis:
         self.verdict = {**verdict, "source": {**source, "path": str(self._log), "notes": notes}}
         if is_last or time.monotonic() - self._written_at >= WRITE_EVERY_S:
             self._write(self.verdict)
-        self._hear(Judgement.of_verdict(self.verdict))
         last, known = source["last_step"], self._known
         if last is not None and known is not None:
             self._ask(self._closer_look.settings(self.verdict, last_step=last, run=0, tensors=known.tensors))
+        self._hear(Judgement.of_verdict(self.verdict))
 
     def _give_up(self) -> None:
         """After a fault of ours: what the file says is not the last word."""

@@ -246,7 +246,9 @@ def test_a_fresh_finding_is_looked_at_closely(tmp_path: Path) -> None:
     wait_for(lambda: any(found.is_alarm for found in monitor.findings))
     for step in range(40, 60):
         train_step(step, loss=20.0, grad_norm=1.0)
-    for step in range(20, 40):
+    train_step(20, loss=3.0, grad_norm=1.0)
+    wait_for(lambda: not any(found.counts for found in monitor.findings))
+    for step in range(21, 40):
         train_step(step, loss=3.0, grad_norm=1.0)
     monitor.finish()
     rows = [json.loads(line) for line in log.read_text().splitlines()[1:]]
