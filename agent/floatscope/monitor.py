@@ -94,7 +94,8 @@ class Monitor:
         self._step_ended_at: float | None = None
         self._crash = CrashWatch(self._end, on_error=self._failed, on_signal=self._terminated)
         if self._is_open:
-            self._crash.install()
+            with guard.area("watching for the end of the process", loses="how the run ended"):
+                self._crash.install()
             with self._stepping:
                 self._probes.begin(schedule.look(0))
 

@@ -37,6 +37,8 @@ class Rescue:
 
     def start(self) -> None:
         """Takes the wakeup descriptor, if it is free; only in the main thread."""
+        if not hasattr(os, "register_at_fork"):
+            return  # a system without fork, and without this kind of signal
         read, write = os.pipe()
         os.set_blocking(write, False)
         before = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
