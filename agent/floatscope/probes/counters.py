@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import logging
 from typing import Any
@@ -74,7 +73,9 @@ class DeviceCounters:
         if not self._is_tried:
             self._is_tried = True
             if importlib.util.find_spec("triton") is not None:
-                self._fused = importlib.import_module("floatscope.probes.counters_triton")
+                from floatscope.probes import counters_triton
+
+                self._fused = counters_triton
         return self._fused
 
 

@@ -23,8 +23,10 @@ SMALL = 2**14  # elements; float32 sums are good enough for so few
 
 def host_norms(tensors: Sequence[Tensor]) -> Tensor:
     """L2 norms, float64 [n], of host tensors."""
-    found = [0.0] * len(tensors)
     small = [i for i, x in enumerate(tensors) if x.numel() <= SMALL and x.dtype != torch.float64]
+    if len(small) == len(tensors):
+        return torch.stack(torch._foreach_norm(list(tensors), 2, dtype=torch.float32)).double()
+    found = [0.0] * len(tensors)
     if small:
         few = torch._foreach_norm([tensors[i] for i in small], 2, dtype=torch.float32)
         for i, norm in zip(small, torch.stack(few).tolist(), strict=True):

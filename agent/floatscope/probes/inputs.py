@@ -6,6 +6,7 @@ arrive even if a bad id makes that pass abort.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -91,7 +92,7 @@ class InputCheck(Probe):
         self._readout.add(outside, partial(self._facts.add, ("input_ids_out_of_range",)))
 
     def _see_floats(self, values: Tensor) -> None:
-        if values.device.type == "cpu" and bool(torch.isfinite(values.sum(dtype=torch.float32))):
+        if values.device.type == "cpu" and math.isfinite(float(values.sum(dtype=torch.float32))):
             counts = torch.zeros(2, device="cpu")  # a NaN or infinity would have spoiled the sum
         else:
             counts = torch.stack(

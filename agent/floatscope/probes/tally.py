@@ -61,6 +61,8 @@ class Tally:
 
     def passes(self, role: str) -> int:
         """How often most tensors of the role were measured in the step under way."""
+        if not self._slots:
+            return 0
         wanted = {slot for (_, other), slot in self._slot_of.items() if other == role}
         slots = [slot for slot in self._slots if slot in wanted]
         if not slots:
