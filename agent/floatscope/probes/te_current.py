@@ -94,15 +94,16 @@ class CurrentScaling(Probe):
         if not plan:
             return
         key = _KEYS[forward]
-        found = [(name, module.quantizers[key][index]) for name, module, index in plan]
-        if not all(_keeps_both(quantizer) for _, quantizer in found):
+        quantizers = [module.quantizers[key][index] for _, module, index in plan]
+        amaxes: list[Any] = [getattr(quantizer, "amax", None) for quantizer in quantizers]
+        scales: list[Any] = [getattr(quantizer, "scale", None) for quantizer in quantizers]
+        if any(part is None for part in amaxes):
             del self._plans[forward]  # another recipe from here on; looked up again at the next pass
             return
-        if found[0][1].amax.is_cuda and torch.cuda.is_current_stream_capturing():
+        if amaxes[0].is_cuda and torch.cuda.is_current_stream_capturing():
             return
-        names = tuple(name for name, _ in found)
-        amax = torch.cat([quantizer.amax.detach().reshape(1) for _, quantizer in found])
-        scale = torch.cat([quantizer.scale.detach().reshape(1) for _, quantizer in found])
+        names = tuple(name for name, _, _ in plan)
+        amax, scale = torch.cat(amaxes), torch.cat(scales)  # each of shape (1,)
         before = self._read_of.get((forward, names))
         if before is not None:  # several passes in a step: the largest amax, the last scale
             amax = torch.fmax(before[0], amax)
@@ -149,7 +150,7 @@ class CurrentScaling(Probe):
 
 def _keeps_both(quantizer: Any) -> bool:
     parts = (getattr(quantizer, "amax", None), getattr(quantizer, "scale", None))
-    return all(isinstance(part, Tensor) and part.numel() == 1 for part in parts)
+    return all(isinstance(part, Tensor) and part.shape == (1,) for part in parts)
 
 
 def _into_block(names: tuple[str, ...], values: NDArray[np.float64], row: Row) -> None:
