@@ -82,6 +82,38 @@ def test_what_is_missing_is_said_once(
     assert len(said) == 1
 
 
+def test_who_asks_for_it_with_delayed_scaling_hears_that_it_is_off(
+    engine: TransformerEngine, api: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    recipe = engine.recipes.DelayedScaling()
+    watched = Watched(engine, two_layers(engine), tmp_path, recipe=recipe, te_inspect=True)
+    watched.step()
+    watched.finish()
+    assert "te_inspect=True, but Transformer Engine's debug API is off" in caplog.text
+
+
+def test_a_configuration_without_the_feature_is_told(
+    engine: TransformerEngine, api: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Initialised by somebody else, with features of the package alone."""
+    import transformer_engine
+
+    features = Path(transformer_engine.__file__).parent / "debug" / "features"
+    layers = {"layer_name_regex_pattern": ".*"}
+    disabled = {"DisableFP8GEMM": {"enabled": False, "gemms": ["fprop"]}}
+    api.initialize(
+        config_file={"own": {"enabled": True, "layers": layers, "transformer_engine": disabled}},
+        feature_dirs=[str(features)],
+        log_dir=str(tmp_path / "te"),
+    )
+    assert floatscope.te_debug() is False
+    assert "initialised already, without floatscope's feature" in caplog.text
+    watched = Watched(engine, two_layers(engine), tmp_path)
+    watched.step()
+    watched.finish()
+    assert "on without floatscope's feature" in caplog.text
+
+
 @pytest.mark.parametrize(("inspect", "recipe"), [(False, "current"), (None, "delayed")])
 def test_who_does_not_need_it_is_not_told(
     engine: TransformerEngine,

@@ -197,6 +197,8 @@ class Inspection(Probe):
                 "floatscope.probes.te_features.directory() to feature_dirs and FloatscopeStats to the "
                 f"configuration, or {HOW}."
             )
+        elif not any(is_stateless(recipe) for recipe in recipes):
+            text = f"te_inspect=True, but Transformer Engine's debug API is off. To have it on, {HOW}."
         else:
             text = (
                 "this recipe of Transformer Engine keeps no amax and no scale, so those and underflow, NaN "
