@@ -102,7 +102,7 @@ class Delivery:
             self._outbox.accept(rows, self._clock())
 
     def goes_on(self, next_seq: int) -> None:
-        """The server knows the run and expects this seq: it need not be opened, which would set it running."""
+        """The server knows the run and expects this seq: opening it again would set it running."""
         self._was_registered, self._sent_info = True, self._info()
         self._next_seq = next_seq
 
