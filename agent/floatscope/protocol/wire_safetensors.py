@@ -60,7 +60,8 @@ def table_hash(table: TensorTable) -> str:
 def encode(batch: Batch, table: TensorTable, *, with_table: bool, key: str | None = None) -> bytes:
     """The body for a batch.
 
-    key: the table's hash, where it is known.  The table's names must be the batch's tensor names; lost steps go by JSON (ValueError).
+    key: the table's hash, where it is known.  The table's names must be the batch's tensor names; lost steps
+    go by JSON (ValueError).
     """
     if batch.lost is not None:
         raise ValueError("a hole of lost steps is sent as JSON")
