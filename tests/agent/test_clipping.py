@@ -190,6 +190,18 @@ def test_gradients_that_a_loss_scale_multiplies_are_in_true_units(tmp_path: Path
     assert [row["grad_norm"] for row in found.rows] == pytest.approx(expected, rel=1e-4)
 
 
+def test_a_scaler_that_another_run_has_left_divides_nothing(tmp_path: Path) -> None:
+    left = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    left.scale(torch.ones(()))
+    model = small_model()
+    expected = math.hypot(*gradients(model, batch(0)).values())
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with recording(tmp_path, model, optimizer) as found:
+        train(model, optimizer, CLIPS["norm"], found.monitor, steps=1)
+    assert left.is_enabled()
+    assert found.rows[0]["grad_norm"] == pytest.approx(expected, rel=1e-5)
+
+
 def test_a_skipped_step_shows_which_gradient_was_infinite(tmp_path: Path) -> None:
     model = small_model()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
@@ -308,3 +320,51 @@ def test_an_optimizer_that_calls_its_closure_many_times_is_measured_at_the_first
         optimizer.step(closure)
         found.monitor.step()
     assert found.rows[0]["grad_norm"] == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, on its way into the compiler
+def test_compiled_clipping_and_steps_stay_whole_and_are_read(tmp_path: Path) -> None:
+    """What the agent adds is not traced: as many graphs as without it, and the same weights."""
+
+    def run(path: Path | None) -> tuple[int, Tensor]:
+        torch._dynamo.reset()
+        graphs: list[Any] = []
+
+        def backend(graph: Any, inputs: Any) -> Any:
+            graphs.append(graph)
+            return graph.forward
+
+        model = nn.Linear(4, 4)
+        nn.init.constant_(model.weight, 0.5)
+        nn.init.zeros_(model.bias)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+        def clip_all() -> None:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 0.01)
+
+        def take_step() -> None:
+            optimizer.step()
+
+        clip: Any = torch.compile(clip_all, backend=backend)
+        step: Any = torch.compile(take_step, backend=backend)
+
+        def steps(monitor: Any) -> None:
+            for _ in range(3):
+                backward(model(torch.ones(2, 4)).sum())
+                clip()
+                step()
+                if monitor is not None:
+                    monitor.step()
+                optimizer.zero_grad()
+
+        if path is None:
+            steps(None)
+        else:
+            with recording(path, model, optimizer, layer_hooks=False) as found:
+                steps(found.monitor)
+            assert [row["grad_norm"] for row in found.rows] == pytest.approx([0.01] * 3, rel=1e-4)
+        return len(graphs), torch.cat([p.detach().flatten() for p in model.parameters()])
+
+    alone, watched = run(None), run(tmp_path)
+    assert watched[0] == alone[0]
+    assert torch.equal(watched[1], alone[1])

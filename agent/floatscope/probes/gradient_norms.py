@@ -5,9 +5,9 @@ What is read early, before clipping, is kept until the step shows that it was wh
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -98,33 +98,26 @@ def read_gradients(
     return GradientReading(weights, parts, is_whole)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class GradientToken:
-    """Tells whether gradients were written to in between: the first of them and its count of writes.
+    """Equal to another one if gradients were not written to in between: the first of them by its address, and
+    its count of writes.
 
-    Backward passes and clipping write to all gradients, so one stands for all. It is not kept alive.
+    Backward passes and clipping write to all gradients, so one stands for all. It is not kept alive, and not
+    by a weak reference either: these may go before the gradient does.
     """
 
-    first: weakref.ref[Tensor] | None
+    address: int
     writes: int
 
-    def is_same(self, other: GradientToken) -> bool:
-        """Whether nothing was written."""
-        mine = None if self.first is None else self.first()
-        theirs = None if other.first is None else other.first()
-        return mine is not None and mine is theirs and self.writes == other.writes
 
-
-def gradient_token(weights: Sequence[Weight]) -> GradientToken:
-    """The token of the gradients as they are now."""
+def gradient_token(weights: Sequence[Weight]) -> GradientToken | None:
+    """The token of the gradients as they are now; None if there are none."""
     for weight in weights:
-        grad = weight.parameter.grad
+        grad: Any = weight.parameter.grad
         if grad is not None and not grad.is_inference():
-            return GradientToken(weakref.ref(grad), grad._version)
-    return NO_GRADIENT
-
-
-NO_GRADIENT = GradientToken(None, 0)
+            return GradientToken(int(grad._cdata), int(grad._version))
+    return None
 
 
 class _Norms:

@@ -137,7 +137,9 @@ class HashProbe(Probe):
 
     def install(self) -> None:
         """Registers the hooks."""
-        self._handles = [one.register_step_pre_hook(self._before_step) for one in self._optimizers]
+        disable: Any = torch.compiler.disable  # a compiled step calls it, and does not trace it
+        hook = disable(self._before_step)
+        self._handles = [one.register_step_pre_hook(hook) for one in self._optimizers]
 
     def begin(self, look: Look) -> None:
         """See Probe."""

@@ -65,6 +65,7 @@ class ScalerWatch(Probe):
         self._given = given
         self._area = area
         self._reading: LossScalerProbe | None = None
+        self._is_in_use = False
 
     @property
     def is_on(self) -> bool:
@@ -77,12 +78,14 @@ class ScalerWatch(Probe):
 
     def look_at_caller(self) -> None:
         """Called from within the optimizer's step: the scaler that is calling it is the one in use."""
-        self._take(self._given or calling_scaler())
+        caller = calling_scaler()
+        self._is_in_use = caller is not None
+        self._take(self._given or caller)
 
     def scale_of(self, optimizer: Any) -> Tensor | None:
         """What the optimizer's gradients are multiplied by now: None once they are unscaled, or without a
-        scaler."""
-        scaler = self._given if self._reading is None else self._reading.scaler
+        scaler that is known to be in use: one that was merely found may be another run's."""
+        scaler = self._given or (self._reading.scaler if self._reading and self._is_in_use else None)
         scale = getattr(scaler, "_scale", None)
         states = getattr(scaler, "_per_optimizer_states", None)
         if not isinstance(scale, Tensor) or not isinstance(states, dict):

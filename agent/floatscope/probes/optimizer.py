@@ -25,8 +25,8 @@ from floatscope.probes.clipping import ClipWatch
 from floatscope.probes.closures import Arguments, with_reading
 from floatscope.probes.coordinates import Standing, job_size, standing_of
 from floatscope.probes.gradient_norms import (
-    NO_GRADIENT,
     GradientReading,
+    GradientToken,
     gradient_token,
     read_gradients,
 )
@@ -96,7 +96,11 @@ class _Trained:
         self.is_one_device = True
         self.is_measured = False
         self.early: list[GradientReading] = []
-        self.token = NO_GRADIENT
+        self.token: GradientToken | None = None
+
+    def is_untouched(self) -> bool:
+        """Whether the gradients are as clipping has left them."""
+        return self.token is not None and self.token == gradient_token(self.weights)
 
     def unread(self) -> Sequence[Weight]:
         """Weights whose gradients were not read before clipping."""
@@ -174,10 +178,13 @@ class OptimizerProbe(Probe):
     def install(self) -> None:
         """Registers the hooks."""
         self._clips.install()
+        # in a compiled step: one graph break for each hook, and not one for each thing it does
+        disable: Any = torch.compiler.disable
+        before, after = disable(self._before_step), disable(self._after_step)
         for trained in self._trained.values():
             self._handles += [
-                trained.optimizer.register_step_pre_hook(self._before_step),
-                trained.optimizer.register_step_post_hook(self._after_step),
+                trained.optimizer.register_step_pre_hook(before),
+                trained.optimizer.register_step_post_hook(after),
             ]
             if getattr(trained.optimizer, "master_weights", None):
                 # what is stored in low precision is then only a copy
@@ -191,7 +198,7 @@ class OptimizerProbe(Probe):
         self._handles.clear()
         for trained in self._trained.values():
             trained.early.clear()
-            trained.token = NO_GRADIENT
+            trained.token = None
             if trained.updates is not None:
                 trained.updates.clear()
 
@@ -228,7 +235,7 @@ class OptimizerProbe(Probe):
             for trained, weights in self._ours(parameters):
                 if trained.is_measured:
                     continue
-                if trained.early and trained.token.is_same(gradient_token(trained.weights)):
+                if trained.early and trained.is_untouched():
                     seen = {id(weight) for reading in trained.early for weight in reading.weights}
                     weights = [weight for weight in weights if id(weight) not in seen]  # clipped twice
                 else:
@@ -322,7 +329,7 @@ class OptimizerProbe(Probe):
         by now.
         """
         readings = [*trained.early]
-        is_still = not trained.early or trained.token.is_same(gradient_token(trained.weights))
+        is_still = not trained.early or trained.is_untouched()
         if is_used and not is_still:
             trained.early.clear()  # they have grown since they were clipped
             readings.clear()
