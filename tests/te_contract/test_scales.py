@@ -224,3 +224,33 @@ def test_weights_of_experts_are_numbered_over_all_ranks(engine: TransformerEngin
         )
         for i in (0, 1)
     }
+
+
+def test_fp8_parameters_train_under_inspection(engine: TransformerEngine, tmp_path: Path) -> None:
+    """Their values before the cast do not exist, so of the weight there are scale and amax alone."""
+    assert floatscope.te_debug(log_dir=tmp_path / "te")
+    extension: Any = importlib.import_module("transformer_engine_torch")
+    model = engine.te.Linear(32, 64, bias=False, device="cpu", params_dtype=torch.bfloat16)
+    quantizer = engine.quantizers.Float8CurrentScalingQuantizer(
+        extension.DType.kFloat8E4M3, device=torch.device("cpu")
+    )
+    amax = float(model.weight.detach().abs().max())
+    model.weight = torch.nn.Parameter(quantizer(model.weight.detach()))
+    optimizer = torch.optim.SGD(model.parameters(), 0.0)
+    path = tmp_path / "run.jsonl"
+    monitor = floatscope.watch(
+        model, optimizer, run="w", mode="local", log_path=path, strict=True, gpu=False, stats_every=1
+    )
+    x = torch.randn(16, 32, dtype=torch.bfloat16).requires_grad_()
+    with engine.te.autocast(enabled=True, recipe=engine.recipes.Float8CurrentScaling()):
+        out = model(x)
+    out.float().pow(2).mean().backward()
+    optimizer.step()
+    monitor.step()
+    monitor.finish()
+    tensors = json.loads(path.read_text().splitlines()[1])["tensors"]
+    assert tensors["model/weight"]["scale"] == pytest.approx(448 / amax)
+    assert tensors["model/weight"]["amax"] == pytest.approx(amax)
+    assert "sqnr_db" not in tensors["model/weight"]
+    assert "sqnr_db" in tensors["model/input"]
+    assert "sqnr_db" in tensors["model/grad_output"]
