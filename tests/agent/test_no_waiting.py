@@ -33,6 +33,7 @@ from floatscope.probes.weight_updates import WeightUpdates
 from floatscope.protocol.formats import FORMATS
 from floatscope.protocol.runinfo import RunInfo
 from floatscope.rows import Row
+from tests.agent.conftest import read_log
 from tests.agent.fake_cuda import FakeCuda
 
 VIEWS = frozenset(
@@ -318,6 +319,7 @@ def test_nothing_is_launched_while_a_graph_is_recorded(
 
     def iteration() -> int:
         with NoWaiting() as counter:
+            monitor.batch({"input_ids": ids, "labels": ids})
             model(ids)
             backward_by_hand(model, monitor, ids)
             optimizer.step()
@@ -328,6 +330,7 @@ def test_nothing_is_launched_while_a_graph_is_recorded(
         watched = iteration()
         for module in (
             "floatscope.probes.tensor_stats", "floatscope.probes.optimizer", "floatscope.probes.hashes",
+            "floatscope.probes.inputs",
         ):  # fmt: skip
             monkeypatch.setattr(f"{module}.is_capturing", lambda: True)
         recorded = iteration()
@@ -337,3 +340,43 @@ def test_nothing_is_launched_while_a_graph_is_recorded(
         alone = iteration()
     assert watched > alone
     assert recorded == alone
+
+
+@pytest.mark.gpu
+def test_a_whole_monitor_on_a_real_gpu(tmp_path: Path) -> None:
+    """With synchronisation made an error: every tier, the same weights as unwatched, all values."""
+
+    def train(watched: bool) -> Tensor:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Embedding(100, 64), nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 100)).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1, foreach=True)
+        monitor = floatscope.watch(
+            model, optimizer, run="gpu", mode="local", log_path=tmp_path / "run.jsonl", strict=True,
+            stats_every=3, check_format="e4m3", gpu=False, diagnose=False,
+        ) if watched else None  # fmt: skip
+        ids = torch.arange(64, device="cuda").reshape(4, 16)
+        for step in range(12):
+            if step == 4:  # everything has been compiled and allocated
+                torch.cuda.synchronize()
+                torch.cuda.set_sync_debug_mode("error")
+            if monitor is not None:
+                monitor.batch({"input_ids": ids, "labels": ids})
+            loss = nn.functional.cross_entropy(model(ids).flatten(0, 1), ids.flatten())
+            torch.autograd.backward(loss)
+            optimizer.step()
+            if monitor is not None:
+                monitor.step(loss=loss)
+            optimizer.zero_grad()
+        torch.cuda.set_sync_debug_mode("default")
+        if monitor is not None:
+            monitor.finish()
+        return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+    try:
+        assert torch.equal(train(watched=True), train(watched=False))
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    _, rows = read_log(tmp_path / "run.jsonl")
+    assert [row["step"] for row in rows] == list(range(12))
+    assert all(isinstance(row["loss"], float) and row["grad_norm"] > 0 for row in rows)
+    assert all("1/input" in rows[step]["tensors"] for step in (0, 3, 6, 9))

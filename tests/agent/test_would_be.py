@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from floatscope.probes.would_be import cast_as
 from floatscope.protocol.formats import FORMATS
-from tests.agent.training import backward, batch, loss_of, recording, small_model
+from tests.agent.training import backward, batch, loss_of, recording, small_model, train
 
 E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 
@@ -162,3 +162,19 @@ def test_no_rule_takes_it_for_a_cast(tmp_path: Path) -> None:
     assert not [judged.finding.cause for judged in done[0].verdict.findings]
     would = found.tensors(5, "would_underflow_pct")
     assert max(would.values()) > 20, "the log holds what would have to be misunderstood"
+
+
+@pytest.mark.parametrize("fmt", sorted(FORMATS))
+def test_a_training_goes_on_bit_for_bit_the_same(tmp_path: Path, fmt: str) -> None:
+    """Also where every step is measured against a format, with histograms."""
+    weights = []
+    for watched in (False, True):
+        model = small_model()
+        optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
+        if watched:
+            with recording(tmp_path, model, optimizer, check_format=fmt) as found:
+                weights.append(train(model, optimizer, found.monitor))
+            assert "would_underflow_pct" in found.rows[1]["tensors"]["1/input"]
+        else:
+            weights.append(train(model, optimizer, None))
+    assert torch.equal(*weights)

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from floatscope.catalog import Catalog
 from floatscope.guard import Area
+from floatscope.probes.lanes import is_capturing
 from floatscope.probes.naming import models_of
 from floatscope.probes.probe import Probe
 from floatscope.probes.readout import Readout
@@ -66,7 +67,7 @@ class InputCheck(Probe):
     @torch.no_grad()
     def see(self, batch: Any) -> None:
         """Queues the facts of one batch."""
-        if self._area.tripped:
+        if self._area.tripped or is_capturing():
             return
         with self._area:
             ids, labels, floats = sort_tensors(batch)
