@@ -239,6 +239,22 @@ def test_recomputed_activations_count_once(
     assert rows[0]["tensors"]["0/input"]["amax"] == engine.casts[0][1]
 
 
+def test_layers_out_of_fp8_are_measured_against_the_format_to_check(
+    engine: TransformerEngine, api: Any, tmp_path: Path
+) -> None:
+    floatscope.te_debug(log_dir=tmp_path / "te")
+    watched = Watched(engine, two_layers(engine), tmp_path, check_format="e4m3")
+    x = torch.randn(16, WIDTH, dtype=torch.bfloat16, requires_grad=True)
+    watched.model(x).float().pow(2).mean().backward()
+    watched.monitor.step()
+    run, rows = watched.finish()
+    stats = rows[0]["tensors"]["0/input"]
+    assert stats["amax"] == float(x.detach().abs().max())
+    assert "scale" not in stats
+    assert run["tensors"]["0/input"]["format"] == "bf16"
+    assert run["tensors"]["0/input"]["would_be"] == "e4m3"
+
+
 def test_evaluation_is_not_training(engine: TransformerEngine, api: Any, tmp_path: Path) -> None:
     floatscope.te_debug(log_dir=tmp_path / "te")
     watched = Watched(engine, two_layers(engine), tmp_path)

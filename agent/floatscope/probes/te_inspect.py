@@ -166,7 +166,7 @@ class Inspection(Probe):
         if found is None or used is None or used.numel() != tensor.numel():
             is_plain = type(quantised) is type(tensor)  # the layer or this product is kept out of FP8
             fmt = format_of(tensor.dtype) if is_plain else None  # versions before 2.7 show no cast tensor
-            self._stats.measure(layer, role, tensor, fmt=fmt, once=once)
+            self._stats.measure(layer, role, tensor, fmt=fmt, once=once, is_cast=not is_plain)
             return
         used = used.reshape(tensor.shape)
         self._stats.measure(layer, role, tensor, used=used, scale=found.scale, fmt=found.fmt, once=once)
