@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.parameter import is_lazy
 
 from floatscope.guard import Area
 from floatscope.look import Look
@@ -232,8 +233,8 @@ def _plain(tensor: Any) -> Tensor | None:
 
 
 def _is_replicated(parameter: Any, standing: Standing) -> bool:
-    if hasattr(parameter, "ds_id"):
-        return False  # of DeepSpeed ZeRO 3, which holds a part
+    if hasattr(parameter, "ds_id") or is_lazy(parameter):
+        return False  # of DeepSpeed ZeRO 3, which holds a part; of a layer that has no shape yet
     if not getattr(parameter, "allreduce", True) and "ep" not in standing.coordinates:
         return False  # an expert, which other ranks have others of
     placements = getattr(parameter, "placements", None)
