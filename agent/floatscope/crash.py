@@ -62,10 +62,16 @@ class CrashWatch:
         atexit.register(self._at_exit)
         if self._on_signal is not None and threading.current_thread() is threading.main_thread():
             previous = signal.getsignal(signal.SIGTERM)
-            if previous is signal.SIG_DFL or isinstance(getattr(previous, "__self__", None), CrashWatch):
+            if previous is signal.SIG_DFL or _watch_of(previous) is not None:
                 self._previous_signal = previous
                 signal.signal(signal.SIGTERM, self._signal_hook)
-                self._rescue = Rescue(is_handled=lambda: self._is_signalled, tell=self._tell_signal)
+                if hasattr(os, "register_at_fork"):
+                    os.register_at_fork(after_in_child=_leave_child)
+                self._rescue = Rescue(
+                    is_ours=lambda: _watch_of(signal.getsignal(signal.SIGTERM)) is not None,
+                    is_handled=lambda: self._is_signalled,
+                    tell=self._tell_signal,
+                )
                 self._rescue.start()
 
     def trains_here(self) -> None:
@@ -130,6 +136,22 @@ class CrashWatch:
         if self._is_on and os.getpid() == self._pid:
             self._is_on = False
             self._on_end("finished", None)
+
+
+def _watch_of(handler: object) -> CrashWatch | None:
+    """Whose handler of a signal it is, None if it is none of ours."""
+    owner = getattr(handler, "__self__", None)
+    return owner if isinstance(owner, CrashWatch) else None
+
+
+def _leave_child() -> None:
+    """A forked child dies of SIGTERM as it would without us, also in native code."""
+    handler: Any = signal.getsignal(signal.SIGTERM)
+    if _watch_of(handler) is None:
+        return
+    while (watch := _watch_of(handler)) is not None:
+        handler = watch._previous_signal
+    signal.signal(signal.SIGTERM, handler)
 
 
 def _bounded(tell: Ending, status: str, reason: str, *, timeout_s: float) -> None:

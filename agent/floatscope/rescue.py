@@ -24,11 +24,16 @@ STUCK_S = 3.0  # a main thread that runs Python comes to its handler within mill
 class Rescue:
     """Calls ``tell`` and ends the process when SIGTERM came and the main thread stands still.
 
-    is_handled: whether the handler in the main thread has begun.  tell: says how the process ends; bounded.
+    is_ours: whether SIGTERM still has our handler. Another one, which may write a checkpoint first, is waited
+    for however long the main thread needs.  is_handled: whether the handler in the main thread has begun.
+    tell: says how the process ends; bounded.
     Does nothing where somebody else uses the wakeup descriptor.
     """
 
-    def __init__(self, *, is_handled: Callable[[], bool], tell: Callable[[], None]) -> None:
+    def __init__(
+        self, *, is_ours: Callable[[], bool], is_handled: Callable[[], bool], tell: Callable[[], None]
+    ) -> None:
+        self._is_ours = is_ours
         self._is_handled = is_handled
         self._tell = tell
         self._main = threading.main_thread().ident or 0
@@ -96,9 +101,9 @@ class Rescue:
         deadline = time.monotonic() + STUCK_S
         while time.monotonic() < deadline:
             time.sleep(0.05)
-            if self._is_handled() or _place(self._main) != place:
+            if self._is_handled() or not self._is_ours() or _place(self._main) != place:
                 return False
-        return True
+        return self._is_ours()
 
 
 def _place(thread: int) -> tuple[int, int]:

@@ -100,6 +100,48 @@ def test_a_handler_of_the_user_is_left_alone(server: HttpServer, given: dict[str
     assert server.server.finished == [("p", {"status": "finished", "reason": None})], "sys.exit is an end"
 
 
+def test_a_handler_of_the_user_is_waited_for_while_the_main_thread_is_in_native_code(
+    server: HttpServer, given: dict[str, Any]
+) -> None:
+    """It may write a checkpoint, which a long step must not cost."""
+    code = """
+    import hashlib
+    signal.signal(signal.SIGTERM, lambda *a: (sys.stderr.write("saved"), sys.exit(5)))
+    train(range(5)); print("trained", flush=True)
+    hashlib.pbkdf2_hmac("sha256", b"", b"", ROUNDS)  # some seconds longer than a stuck process is given
+    wait()
+    """
+    began = time.perf_counter()
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 200_000)
+    rounds = int(200_000 * 6.0 / (time.perf_counter() - began))
+    job = Job(code.replace("ROUNDS", str(rounds)), given)
+    job.wait_for("trained")
+    code_of_exit, said = job.end(signal.SIGTERM)
+    assert (code_of_exit, "saved" in said) == (5, True)
+
+
+def test_a_forked_child_in_native_code_dies_of_sigterm_at_once(
+    server: HttpServer, given: dict[str, Any]
+) -> None:
+    code = f"""
+    train(range(5))
+    child = os.fork()
+    if child == 0:
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        print("trained", flush=True)
+        {STUCK}
+    time.sleep(0.5)
+    os.kill(child, signal.SIGTERM)
+    _, status = os.waitpid(child, 0)
+    assert os.WTERMSIG(status) == signal.SIGTERM
+    assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+    monitor.finish()
+    """
+    job = Job(code, given)
+    job.wait_for("trained")
+    assert job.end()[0] == 0
+
+
 def test_two_monitors_are_both_told_of_sigterm(server: HttpServer, given: dict[str, Any]) -> None:
     code = """
     other = floatscope.watch(run="q", run_id="q", gpu=False, recorder_steps=0, **SETTINGS)
