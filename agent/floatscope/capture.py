@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from floatscope.guard import Guard
-from floatscope.protocol.capture_folder import INFO_FILE, TENSORS_FILE, CaptureInfo
+from floatscope.protocol.capture_folder import BATCH_PREFIX, INFO_FILE, TENSORS_FILE, CaptureInfo
 from floatscope.protocol.judgement import BriefFinding
 from floatscope.protocol.runinfo import RunInfo
 from floatscope.protocol.strict_json import dumps
 
 HELD_STEPS = 256  # a finding comes seconds after its step
-HELD_BYTES = 64 * 2**20  # of all held batches together; the newest step is held whatever its size
+HELD_BYTES = 64 * 2**20  # of all held batches together; the newest step's first is held whatever its size
 LAST_WRITE_S = 5.0  # longest wait for a capture that is being written when the run ends
 
 
@@ -96,8 +96,12 @@ class Captures:
                 self._held.append(_Held(step, self._keeper.start()))
                 self._bytes += self._held[-1].kept.nbytes
             held = self._held[-1]
-            before = held.kept.nbytes
-            self._keeper.add(held.kept, batch, number=len(held.data_ids))
+            before, number = held.kept.nbytes, len(held.data_ids)
+            if number == 0 or before <= HELD_BYTES:
+                self._keeper.add(held.kept, batch, number=number)
+            else:  # a loop lets go of each micro-batch, and so does its memory
+                left = f"the micro-batches before it have {before:,} bytes, more than {HELD_BYTES:,}"
+                held.kept.left_out[f"{BATCH_PREFIX}{number}"] = left
             held.data_ids.append(data_id)
             self._bytes += held.kept.nbytes - before
 
@@ -162,7 +166,8 @@ class Captures:
         with self._writing:
             unfinished = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
             try:
-                unfinished.mkdir(parents=True)
+                unfinished.parent.mkdir(parents=True, exist_ok=True)
+                unfinished.mkdir(mode=0o700)  # what a model is trained on is nobody else's business
                 kept.write_tensors(unfinished / TENSORS_FILE)
                 (unfinished / INFO_FILE).write_text(dumps(info.to_json()) + "\n", encoding="utf-8")
                 if path.exists():

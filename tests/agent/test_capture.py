@@ -106,6 +106,26 @@ def test_memory_is_bounded_and_the_newest_step_is_held(
         assert [held.step for held in captures._held][-1] == 39
 
 
+def test_a_step_of_many_large_micro_batches_is_kept_in_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop frees each micro-batch when it is through with it; holding them all could cost the memory."""
+    monkeypatch.setattr(capturing, "HELD_BYTES", 30_000)
+    with recording(tmp_path, nn.Linear(2, 2)) as found:
+        for micro in range(8):
+            found.monitor.batch({"x": torch.full((5000,), float(micro))}, data_id=micro)
+        path = found.monitor.capture()
+        assert found.monitor._captures is not None
+        assert found.monitor._captures._bytes < 60_000
+    assert path is not None
+    tensors, info = load_file(path / TENSORS_FILE), read_info(path)
+    kept = sorted(name for name in tensors if name.startswith("batch."))
+    assert kept == ["batch.0/x", "batch.1/x"][: len(kept)] != []
+    assert set(info.left_out) == {f"batch.{micro}" for micro in range(len(kept), 8)}
+    assert info.data_ids == tuple(range(8)), "which batches they were is known of all"
+    assert path.stat().st_mode & 0o077 == 0, "the data is the owner's alone"
+
+
 def test_what_cannot_be_kept_is_named(tmp_path: Path) -> None:
     odd = {
         "sparse": torch.eye(3).to_sparse(), "meta": torch.empty(2, device="meta"), "what": object(),

@@ -49,7 +49,8 @@ class Kept:
     def write_tensors(self, path: Path) -> None:
         """Writes the tensors; waits for the device, so not for the training thread. Raises OSError."""
         # a clone each, since safetensors refuses tensors that share memory
-        found = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in self.tensors.items()}
+        held = tuple(self.tensors.items())  # at once: a step under way may get further micro-batches
+        found = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in held}
         if self.python_random is not None:
             found[f"{RANDOM_PREFIX}python"] = torch.tensor(self.python_random[1], dtype=torch.int64)
         save_file(found, str(path))
