@@ -24,7 +24,7 @@ from floatscope.crash import CrashWatch, reason_of, status_of
 from floatscope.findings import FindingBoard
 from floatscope.guard import Guard
 from floatscope.jsonable import describe
-from floatscope.probes import Pending, ProbeSet
+from floatscope.probes import Pending, ProbeSet, WithoutTorch
 from floatscope.protocol.judgement import BriefFinding
 from floatscope.protocol.names import MAX_STEP
 from floatscope.reactions import Reactions
@@ -311,7 +311,8 @@ class Monitor:
             return
         self._is_open = False
         self._reactions.end()
-        self._crash.remove()
+        with self._finishing:
+            self._crash.remove()
         with self._finishing:
             self._send_rest(is_crash=status == "crashed")
         for undo in reversed(self._undo):
@@ -320,6 +321,7 @@ class Monitor:
         self._undo.clear()
         with self._finishing:
             self._probes.remove()
+        self._probes = WithoutTorch(None)  # a finished monitor keeps neither model nor optimizer alive
         with self._finishing:
             self._close_sender(status, reason)
         with self._finishing:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 import threading
 import time
+import weakref
 from decimal import Decimal
 from fractions import Fraction
 from http.server import BaseHTTPRequestHandler
@@ -77,8 +79,8 @@ def test_values_of_every_kind(server: HttpServer, caplog: pytest.LogCaptureFixtu
     numbers = {key: value for key, value in first.items() if key not in ("step", "time")}
     assert repr(dict(sorted(numbers.items()))) == repr(
         {
-            "bf16": 1.0, "bool_tensor": 1.0, "dict/a": 1.0, "dict/b/c": 2.5, "fraction": 0.25, "inf": -math.inf, "int_tensor": 2.0**40,
-            "integer": 7.0, "nan": math.nan, "np": 0.25, "np0d": 3.0, "np1": 4.0, "one": 6.0, "python": 1.5,
+            "bf16": 1.0, "bool_tensor": 1.0, "dict/a": 1.0, "dict/b/c": 2.5, "fraction": 0.25, "inf": -math.inf,
+            "int_tensor": 2.0**40, "integer": 7.0, "nan": math.nan, "np": 0.25, "np0d": 3.0, "np1": 4.0, "one": 6.0, "python": 1.5,
             "tensor": 5.0, "with_grad": 2.0, "yes": 1.0,
         }
     )  # fmt: skip
@@ -299,3 +301,25 @@ def test_a_finished_monitor_leaves_no_hook_behind(server: HttpServer) -> None:
         assert not module._forward_pre_hooks
     assert not optimizer._optimizer_step_pre_hooks
     assert not optimizer._optimizer_step_post_hooks
+
+
+def test_a_finished_monitor_keeps_neither_model_nor_optimizer_alive(server: HttpServer) -> None:
+    """A loop that trains one model after another may keep its monitors."""
+
+    def train() -> tuple[floatscope.Monitor, list[weakref.ref[Any]]]:
+        model = torch.nn.Linear(4, 4)
+        optimizer = torch.optim.SGD(model.parameters())
+        monitor = floatscope.watch(model, optimizer, run="kept", mode="local", gpu=False, stats_every=1)
+        for _ in range(2):
+            ids = torch.ones(2, 4)
+            monitor.batch(ids)
+            backward(model(ids).sum())
+            optimizer.step()
+            monitor.step(loss=1.0)
+        monitor.finish()
+        return monitor, [weakref.ref(thing) for thing in (model, optimizer, model.weight, ids)]
+
+    monitor, held = train()
+    gc.collect()
+    assert [ref() for ref in held] == [None] * 4
+    assert monitor.findings == ()
