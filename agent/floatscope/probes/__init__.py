@@ -14,7 +14,7 @@ from floatscope.catalog import Catalog
 from floatscope.config import MonitorConfig
 from floatscope.guard import Guard
 from floatscope.look import Look
-from floatscope.probes.gpu import GpuProbe, load_pynvml, place_of_process
+from floatscope.probes.gpu import GpuProbe, device_of_thread, load_pynvml, place_of_process
 from floatscope.rows import Row
 
 
@@ -109,10 +109,11 @@ def attach(
     gpu: GpuProbe | None = None
     if config.gpu is not False and config.mode != "off":
         with guard.area("gpu", loses="gpu_* readings") as area:
+            device = device_of_thread()  # here, since the probe's own thread has another one
             found = GpuProbe(
                 nvml if nvml is not None else load_pynvml(),
                 every_s=config.gpu_every_s,
-                place=lambda: place_of_process(config.launch.local_rank),
+                place=lambda: place_of_process(config.launch.local_rank, device),
                 guard=guard,
                 area=area,
             )

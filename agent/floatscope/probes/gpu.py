@@ -41,12 +41,26 @@ def load_pynvml() -> Any:
         return None
 
 
-def place_of_process(local_rank: int | None) -> GpuPlace:
-    """The GPU that torch uses in this process, or else the local rank's."""
+def device_of_thread() -> int | None:
+    """Index of the GPU that torch uses in the calling thread, None where it uses none yet.
+
+    Each thread has its own; in a new one it is 0, whatever the training has chosen.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_available() or not torch.cuda.is_initialized():
+        return None
+    return int(torch.cuda.current_device())
+
+
+def place_of_process(local_rank: int | None, device: int | None = None) -> GpuPlace:
+    """The GPU that this process trains on.
+
+    device: index of torch's GPU in the training thread, by default the local rank's.
+    """
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_available() or not torch.cuda.is_initialized():
         return GpuPlace(local_rank or 0, None)
-    index = torch.cuda.current_device()
+    index = device if device is not None else (local_rank or 0) % torch.cuda.device_count()
     uuid = getattr(torch.cuda.get_device_properties(index), "uuid", None)
     return GpuPlace(index, None if uuid is None else str(uuid))
 
