@@ -79,9 +79,10 @@ def test_values_of_every_kind(server: HttpServer, caplog: pytest.LogCaptureFixtu
     numbers = {key: value for key, value in first.items() if key not in ("step", "time")}
     assert repr(dict(sorted(numbers.items()))) == repr(
         {
-            "bf16": 1.0, "bool_tensor": 1.0, "dict/a": 1.0, "dict/b/c": 2.5, "fraction": 0.25, "inf": -math.inf,
-            "int_tensor": 2.0**40, "integer": 7.0, "nan": math.nan, "np": 0.25, "np0d": 3.0, "np1": 4.0, "one": 6.0, "python": 1.5,
-            "tensor": 5.0, "with_grad": 2.0, "yes": 1.0,
+            "bf16": 1.0, "bool_tensor": 1.0, "dict/a": 1.0, "dict/b/c": 2.5, "fraction": 0.25,
+            "inf": -math.inf,
+            "int_tensor": 2.0**40, "integer": 7.0, "nan": math.nan, "np": 0.25, "np0d": 3.0, "np1": 4.0,
+            "one": 6.0, "python": 1.5, "tensor": 5.0, "with_grad": 2.0, "yes": 1.0,
         }
     )  # fmt: skip
     assert set(second) - {"step_time_s"} == set(first)
