@@ -1,7 +1,9 @@
-"""Run by test_ranks.py under torchrun: a Trainer on ranks of which only the last one hears of a finding."""
+"""Run by test_ranks.py under torchrun: a Trainer on ranks of which only the last one hears of a finding, or
+has no run at all ("blind")."""
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
@@ -28,7 +30,11 @@ class _Hears(TrainerCallback):  # type: ignore[misc] # the library has no types
             diagnose_as_critical(monitor, onset_step=FOUND_AT)
 
 
-def main(folder: str) -> None:
+def _cannot_start(*args: Any, **kwargs: Any) -> None:
+    raise RuntimeError("no run can be opened here")
+
+
+def main(folder: str, *, is_blind: bool) -> None:
     """Trains up to 8 steps; all ranks log every second one."""
     torch.manual_seed(3)
     model = GPT2LMHeadModel(
@@ -46,10 +52,13 @@ def main(folder: str) -> None:
         use_cpu=True,
         ddp_backend="gloo",
     )
-    ours = FloatscopeCallback(run="two", stop=True, diagnose=False, **QUIET)
+    settings = {**QUIET, "strict": not is_blind}
+    ours = FloatscopeCallback(run="two", stop=True, diagnose=False, **settings)
+    if is_blind and int(os.environ["RANK"]) == 1:
+        ours._session.start = _cannot_start  # type: ignore[method-assign]
     data = [{"input_ids": row, "labels": row} for row in ids]
     Trainer(model, args, train_dataset=data, callbacks=[ours, _Hears(ours)]).train()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], is_blind=sys.argv[2:] == ["blind"])

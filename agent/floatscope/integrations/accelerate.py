@@ -127,6 +127,7 @@ class FloatscopeTracker(GeneralTracker):  # type: ignore[misc] # the library has
         wanted = False
         with self._session.area:
             self._session.release()
+        with self._session.area:
             device = "cpu" if self._accelerator is None else self._accelerator.device
             wanted = self._session.wants_to_stop(ranks_meet=True, device=device)
         return wanted

@@ -104,9 +104,11 @@ class FloatscopeCallback(Callback):  # type: ignore[misc] # the library has no t
             )
             if not is_epoch_over:
                 self._session.release()
+        with self._session.area:
             ranks_meet = self._step % RANKS_MEET_EVERY == 0
             if self._session.wants_to_stop(ranks_meet=ranks_meet, device=_device_of(state)):
                 state.stop_training()
+        with self._session.area:
             if self._session.alarms != self._told_alarms:
                 self._told_alarms = self._session.alarms
                 logger.log_metrics({"floatscope/warnings": self._told_alarms}, step=self._step)

@@ -108,15 +108,18 @@ class FloatscopeCallback(TrainerCallback):  # type: ignore[misc] # the library h
 
         The other way, warnings that stand are counted in the Trainer's log.
         """
-        with self._session.area:
-            if logs and "loss" in logs and self._is_log_due:
-                self._is_log_due = False
+        is_of_step = bool(logs) and "loss" in logs and self._is_log_due
+        if is_of_step:
+            self._is_log_due = False
+            with self._session.area:
                 own = {name: value for name, value in logs.items() if name not in OWN_LOGS}
                 self._session.add(_numbers(own))
                 if not _evaluates(args, state, control):
                     self._session.release()
+            with self._session.area:
                 if self._session.wants_to_stop(ranks_meet=True, device=args.device):
                     control.should_training_stop = True
+        with self._session.area:
             if self._session.alarms and state.log_history and logs is not None:
                 state.log_history[-1]["floatscope/warnings"] = self._session.alarms
                 logs["floatscope/warnings"] = self._session.alarms

@@ -95,15 +95,19 @@ class FloatscopeCallback(pl.Callback):  # type: ignore[misc] # the library has n
 
         Lightning has divided the loss of a micro-batch by their number, so that their sum is the step's.
         """
+        is_step_over = trainer.global_step > self._step
+        self._step = max(self._step, trainer.global_step)
         with self._session.area:
             self._session.add_loss(outputs.get("loss") if isinstance(outputs, Mapping) else outputs)
-            if trainer.global_step <= self._step:
-                return
-            self._step = trainer.global_step
-            self._session.end_step(self._step, {"lr": self._lr}, hold=_validates(trainer, batch_idx))
+            if is_step_over:
+                self._session.end_step(self._step, {"lr": self._lr}, hold=_validates(trainer, batch_idx))
+        if not is_step_over:
+            return
+        with self._session.area:
             ranks_meet = self._step % max(trainer.log_every_n_steps, 1) == 0
             if self._session.wants_to_stop(ranks_meet=ranks_meet, device=trainer.strategy.root_device):
                 trainer.should_stop = True
+        with self._session.area:
             self._tell_alarms(trainer)
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:

@@ -75,8 +75,8 @@ class FloatscopeCallback(Callback):  # type: ignore[misc] # the library has no t
 
     def on_train_step_end(self, context: CallbackContext) -> None:
         """Ends the step; it is held, since an evaluation may follow."""
+        step = context.state.train_state.step + 1  # it counts up after this event
         with self._session.area:
-            step = context.state.train_state.step + 1  # it counts up after this event
             values = {**dict(losses_of(context.loss_dict)), "lr": self._lr, "loss_scale": self._scale}
             if has_norm(context.optimizer):
                 values["grad_norm"] = context.grad_norm
@@ -85,6 +85,7 @@ class FloatscopeCallback(Callback):  # type: ignore[misc] # the library has no t
                 values["skipped_steps"] = self._skipped
             self._session.end_step(step, values, hold=True)
             context.user_state[IS_CLEAN] = self._session.tag(step)["is_clean"]
+        with self._session.area:
             if self._session.wants_to_stop(
                 ranks_meet=step % RANKS_MEET_EVERY == 0, device=_device_of(context.model)
             ):

@@ -201,11 +201,13 @@ class Session:
         """Whether the training is to end now; the same on all ranks.
 
         ranks_meet: whether all ranks are at this point of their loops and wait for one another here anyway.
-        Only there several ranks are asked, since one that stops alone hangs the others.
+        Only there several ranks are asked, since one that stops alone hangs the others. A rank whose run
+        could not be opened is asked as well: the others wait for its answer. So call it in an area of its
+        own, where nothing that fails before can pass it over.
         """
-        if not self._stops or self.monitor is None:
+        if not self._stops:
             return False
-        is_wanted = self.monitor.should_stop
+        is_wanted = self.monitor is not None and self.monitor.should_stop
         if _world_size() == 1:
             return is_wanted
         return ranks_meet and _is_true_anywhere(is_wanted, device)
