@@ -13,7 +13,7 @@ from typing import Any
 from floatscope.backlog import Backlog
 from floatscope.capture import Captures
 from floatscope.catalog import Catalog
-from floatscope.client import HttpTransport
+from floatscope.client import HttpTransport, address_of
 from floatscope.config import MonitorConfig, from_env
 from floatscope.courier import Threaded
 from floatscope.delivery import Delivery, News
@@ -206,6 +206,7 @@ def _delivery(
     wake: Callable[[], None],
 ) -> Delivery:
     assert config.url is not None
+    address = address_of(config.url)
     path = config.spool_dir / run_id / f"rank{config.rank}.spool"
     transport = HttpTransport(
         config.url,
@@ -217,7 +218,7 @@ def _delivery(
     def about() -> dict[str, Any]:
         run = {key: value for key, value in catalog.info().to_json().items() if key != "tensors"}
         process = {"host": platform.node(), "pid": os.getpid()}
-        return {"run": {"run_id": run_id, **run}, "rank": config.rank, "url": config.url, **process}
+        return {"run": {"run_id": run_id, **run}, "rank": config.rank, "url": address, **process}
 
     outbox = Outbox(
         rank=config.rank,

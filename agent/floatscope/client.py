@@ -17,6 +17,18 @@ MAX_ANSWER_BYTES = 2**20  # the largest honest answer is settings and a problem 
 _CHUNK_BYTES = 2**16
 
 
+def address_of(url: str) -> str:
+    """Scheme, host, port and path of a server's address, which may be written down: no password, no query.
+
+    Raises ValueError for what is no address.
+    """
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    host = f"[{host}]" if ":" in host else host
+    port = "" if parts.port is None else f":{parts.port}"
+    return f"{parts.scheme}://{host}{port}{parts.path.rstrip('/')}"
+
+
 class TransportError(Exception):
     """No answer: the server was not reached, hung up, took too long or sent something that is not HTTP."""
 

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 from urllib.parse import urlsplit
 
 from floatscope.protocol.errors import ProtocolError
@@ -193,7 +193,7 @@ def _check(config: MonitorConfig) -> None:
         )
     if config.mode == "server" and not config.url:
         raise ValueError('floatscope.watch(): mode="server" needs url=... or the variable FLOATSCOPE_URL')
-    if config.url is not None and not _is_url(config.url):
+    if config.url is not None and not is_url(config.url):
         raise ValueError(f"floatscope.watch(): url: expected http(s)://host[:port], got {config.url!r}")
     for name, low, high in (
         ("rank", 0, 2**31 - 1),
@@ -239,7 +239,8 @@ def _check(config: MonitorConfig) -> None:
             raise ValueError(f"floatscope.watch(): {name}: expected seconds, 0 or more, got {value!r}")
 
 
-def _is_url(url: object) -> bool:
+def is_url(url: object) -> TypeGuard[str]:
+    """Whether it is the address of a server."""
     if not isinstance(url, str):
         return False
     try:
@@ -252,7 +253,7 @@ def _is_url(url: object) -> bool:
 def _url(value: str | None, complaints: list[str]) -> str | None:
     if not value:
         return None
-    if _is_url(value):
+    if is_url(value):
         return value
     complaints.append(
         f"FLOATSCOPE_URL is {value!r}, which is no address like http://host:8321; it is ignored, "

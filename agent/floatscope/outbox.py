@@ -7,6 +7,7 @@ process has it) the rows wait in memory, within their bounds.
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
@@ -327,7 +328,7 @@ class Outbox:
         body = Body(data, headers_of(flags), Flag.HAS_TABLE in flags)
         return Parcel(batch, table, seq=entry.seq, body=body, entries=(entry,), stored=body)
 
-    def _seal(self, spool: Spool, parcel: Parcel, next_seq: int) -> Parcel:
+    def _seal(self, spool: Spool, parcel: Parcel, next_seq: int) -> Parcel | None:
         """Writes down seq and bytes before they are sent for the first time."""
         body, seq = parcel.body, parcel.seq
         assert body is not None
@@ -350,9 +351,12 @@ class Outbox:
                     entry.is_out = False
                 self._ready.popleft()
                 self._load(spool, alone=True)
+                if not self._ready:  # what was to be read alone is damaged, which has been said
+                    return None
                 first = self._ready[0]
-                first.seq = next_seq
-                spool.stamp(first.entries[0], next_seq)
+                first.seq = next_seq if first.seq is None else first.seq
+                with contextlib.suppress(OSError):  # a disk that takes nothing any more
+                    spool.stamp(first.entries[0], first.seq)
                 return first
         return parcel
 

@@ -23,7 +23,7 @@ from floatscope import spool_format as form
 from floatscope.protocol.runinfo import TensorTable
 from floatscope.protocol.strict_json import dumps
 from floatscope.protocol.wire_safetensors import canonical
-from floatscope.spool_files import FORMAT, LOCK_FILE, RUN_FILE, read_file, take_lock
+from floatscope.spool_files import FORMAT, LOCK_FILE, MODE, RUN_FILE, owned, read_file, take_lock
 from floatscope.spool_format import Flag, Frame, Kind
 
 SEGMENT_BYTES = 8 * 2**20
@@ -184,7 +184,8 @@ class Spool:
         target = self.path / RUN_FILE
         fresh = target.with_name(RUN_FILE + ".new")
         try:
-            fresh.write_text(dumps({"format": FORMAT, **about}) + "\n", encoding="utf-8")
+            with open(fresh, "w", encoding="utf-8", opener=owned) as file:
+                file.write(dumps({"format": FORMAT, **about}) + "\n")
             os.replace(fresh, target)
         except OSError:
             with contextlib.suppress(OSError):
@@ -195,7 +196,7 @@ class Spool:
         """Begins a new file; the one before is synced."""
         name = 1 + max((int(segment.path.stem) for segment in self._segments), default=0)
         path = self.path / f"{name:08d}.seg"
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, MODE)
         try:
             os.write(file, form.MAGIC)
         except OSError:
@@ -221,7 +222,7 @@ class Spool:
         placed: list[tuple[Frame, Entry | None]] = []
         size = len(form.MAGIC)
         try:
-            with open(fresh, "wb") as file:
+            with open(fresh, "wb", opener=owned) as file:
                 file.write(form.MAGIC)
                 for data, frame, entry in frames:
                     placed.append((replace(frame, at=size), entry))
@@ -278,6 +279,7 @@ class Spool:
 
     def _load(self) -> None:
         found: dict[int, Entry] = {}
+        replaced: list[Entry] = []
         for path in sorted(self.path.glob("*.seg")):
             if not path.stem.isdecimal():
                 continue
@@ -291,7 +293,8 @@ class Spool:
                     segment.tables[_hash_of(text)] = (frame.payload_at, frame.length)
                     continue
                 for number in _between(found, frame.first, frame.last):
-                    found.pop(number).segment.waiting -= 1
+                    replaced.append(found.pop(number))
+                    replaced[-1].segment.waiting -= 1
                 self._next = max(self._next, frame.last + 1)
                 if frame.seq is not None:
                     self.last_seq = max(self.last_seq or 0, frame.seq)
@@ -306,6 +309,10 @@ class Spool:
                 self.entries[first] = entry
         for segment in [s for s in self._segments if s.waiting == 0]:
             self._drop_file(segment)
+        for entry in replaced:  # by a process that was killed before it could note that
+            if not entry.frame.is_delivered and entry.segment in self._segments:
+                with contextlib.suppress(OSError):
+                    self._slot(entry, entry.seq, is_delivered=True)
 
     def _write(self, segment: Segment, data: bytes) -> None:
         """Appends whole frames or nothing, so that a full disk leaves no torn one behind."""

@@ -11,6 +11,7 @@ FORMAT = "floatscope.spool/1"
 RUN_FILE = "run.json"
 LOCK_FILE = "lock"
 MAX_RUN_BYTES = 64 * 2**20
+MODE = 0o600  # a run's description and values are its owner's
 
 
 class SpoolBusy(OSError):
@@ -33,7 +34,7 @@ def take_lock(path: Path) -> int:
     except ImportError as error:
         raise OSError("there are no file locks on this system") from error
     for _ in range(10):
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MODE)
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.fstat(file).st_ino == os.stat(path).st_ino:
@@ -48,6 +49,16 @@ def take_lock(path: Path) -> int:
             raise
         os.close(file)
     raise SpoolBusy("other processes come and go there")
+
+
+def owned(path: str, flags: int) -> int:
+    """An ``opener`` of files that only their owner can read."""
+    return os.open(path, flags | os.O_CLOEXEC, MODE)
+
+
+def is_own(path: Path) -> bool:
+    """Whether this user has made it; true where the system knows no owners."""
+    return not hasattr(os, "geteuid") or path.stat().st_uid == os.geteuid()
 
 
 def read_file(path: Path, *, most: int) -> bytes:

@@ -85,6 +85,29 @@ def test_a_disk_that_comes_and_goes_costs_nothing_while_the_process_lives(
     assert_same(bench.server.rows(RUN), [expected(s) for s in range(step)])
 
 
+def test_a_disk_that_takes_nothing_any_more_does_not_stop_the_delivery(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Remounted read-only with small batches on it: they are read and sent, only nothing is noted."""
+    path = tmp_path / "rank0.spool"
+    bench = Bench(batch_steps=4, spool=path)
+    bench.wire.script = ["request lost"] * 60
+    for step in range(60):
+        bench.delivery.accept([row(step)])
+        bench.now += 2.0
+        bench.delivery.work()
+
+    def read_only(*args: Any) -> int:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    bench.wire.script = []
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", read_only)
+        for _ in range(200):
+            bench.now += bench.delivery.work() or 2.0
+    assert_same(bench.server.rows(RUN), [expected(step) for step in range(60)])
+
+
 def test_hours_without_a_server_are_caught_up_in_large_batches(tmp_path: Path) -> None:
     path = tmp_path / "rank0.spool"
     bench = Bench(batch_steps=50, spool=path)

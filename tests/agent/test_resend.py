@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from floatscope.client import Answer, Transport
+from floatscope.resend import spools
 from floatscope.resend.cli import main
 from floatscope.resend.spools import Resent, resend, spools_in
 from floatscope.spool import Spool
@@ -217,3 +218,32 @@ input()
         assert server.server.rows(RUN) == []
         holder.communicate("\n")
     assert send(path, server.server).steps == 3
+
+
+@pytest.mark.parametrize(
+    ("url", "is_own", "asked"),
+    [
+        ("http://host:8321", True, "http://host:8321"),
+        ("http://host:8321", False, None),
+        ("http://host:x", True, None),
+        ("file:///etc/passwd", True, None),
+        (7, True, None),
+    ],
+)
+def test_only_an_address_that_this_user_has_noted_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: object, is_own: bool, asked: str | None
+) -> None:
+    """The token goes along with the request, so the file of somebody else must not say where."""
+    server = FakeServer()
+    path = left_behind(tmp_path, server, range(3))
+    about = json.loads((path / "run.json").read_text())
+    (path / "run.json").write_text(json.dumps({**about, "url": url}))
+    monkeypatch.setattr(spools, "is_own", lambda file: is_own)
+    found: list[str | None] = []
+
+    def connect(noted: str | None) -> Transport:
+        found.append(noted)
+        return Wire(server)
+
+    assert resend(path, connect=connect, sleep=lambda seconds: None).state == "delivered"
+    assert found == [asked]

@@ -188,6 +188,32 @@ def test_one_that_takes_the_place_of_others_counts_alone_also_for_a_later_proces
     assert new.seq == 7
 
 
+def test_what_a_killed_process_had_replaced_does_not_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed after the new batch was written and before the old ones were marked; then once more, later."""
+    spool = Spool.open(tmp_path, limit_bytes=2**20)
+    old = [add(spool, batch_of([step])) for step in range(4)]
+    spool.rotate()
+    whole, table = joined([batch_of([step]) for step in range(3)])
+    parcel = Parcel(whole, table)
+    body = encode(parcel, rank=0, with_table=True, compress=False)
+    with monkeypatch.context() as patch:
+        patch.setattr(Spool, "_slot", lambda *args, **kwargs: None)
+        spool.append(
+            body.data, flags=Flag.HAS_TABLE, steps=3, detail=3, table=table, table_key=parcel.table_hash,
+            instead_of=old[:3],
+        )  # fmt: skip
+    spool.close()
+    again = Spool.open(tmp_path, limit_bytes=2**20)
+    assert [row["step"] for row in rows_in(again)] == [0, 1, 2, 3]
+    again.delivered(next(iter(again.entries.values())))  # its file goes with it
+    again.close()
+    third = Spool.open(tmp_path, limit_bytes=2**20)
+    assert [row["step"] for row in rows_in(third)] == [3]
+    third.close()
+
+
 def test_a_spool_that_is_emptied_again_and_again_stays_small(tmp_path: Path) -> None:
     spool = Spool.open(tmp_path, limit_bytes=8 * 2**20)
     largest = 0

@@ -16,6 +16,7 @@ from urllib.parse import quote
 from floatscope.answers import detail, whole
 from floatscope.backlog import Backlog
 from floatscope.client import Transport, TransportError
+from floatscope.config import is_url
 from floatscope.courier import Direct
 from floatscope.delivery import Delivery
 from floatscope.guard import Guard
@@ -24,7 +25,7 @@ from floatscope.protocol.errors import ProtocolError
 from floatscope.protocol.names import check_run_id
 from floatscope.protocol.runinfo import RunInfo
 from floatscope.spool import Spool
-from floatscope.spool_files import SpoolBusy, read_about
+from floatscope.spool_files import RUN_FILE, SpoolBusy, is_own, read_about
 
 TRIES = 4  # in a row without an answer, after which the server counts as away
 MOST_BYTES = 2**50  # nothing is given up here
@@ -71,7 +72,8 @@ def resend(
 ) -> Resent:
     """Delivers one spool and deletes it when all is there.
 
-    connect: makes a connection to the server, given the address noted in the spool.  Raises nothing.
+    connect: makes a connection to the server, given the address noted in the spool, if this user has written
+    it: what others note must not be sent a token.  Raises nothing.
     """
     about = read_about(path)
     run_id, rank = _whose(path, about)
@@ -88,8 +90,7 @@ def resend(
         return Resent(path, run_id, rank, "busy")
     except OSError as error:
         return Resent(path, run_id, rank, "unreadable", detail=str(error.strerror or error))
-    url = about.get("url")
-    transport = connect(url if isinstance(url, str) else None)
+    transport = connect(_address(path, about))
     try:
         return _deliver(spool, transport, about, run_id=run_id, rank=rank, sleep=sleep)
     except TransportError as error:
@@ -191,6 +192,11 @@ def _whose(path: Path, about: dict[str, Any]) -> tuple[str | None, int | None]:
         except ProtocolError:
             continue
     return None, rank
+
+
+def _address(path: Path, about: dict[str, Any]) -> str | None:
+    url = about.get("url")
+    return url if is_url(url) and is_own(path / RUN_FILE) else None
 
 
 def _described(about: dict[str, Any], run_id: str) -> RunInfo:
