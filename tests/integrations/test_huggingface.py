@@ -274,6 +274,6 @@ def test_a_nan_is_found_without_a_server_and_stops_the_training(tmp_path: Path, 
 
     ran = trainer(tmp_path, ours, _At(8, wait), of=ill, max_steps=12)
     ran.train()
-    assert ran.state.global_step == 9
+    assert 5 < ran.state.global_step <= 9, "at the next step that is logged after it was found"
     found = first_found(spool)
     assert (found["severity"], found["onset_step"]) == ("critical", 5)
