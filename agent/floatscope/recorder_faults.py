@@ -10,7 +10,7 @@ from __future__ import annotations
 import faulthandler
 import io
 import os
-import sys
+import threading
 import weakref
 from pathlib import Path
 
@@ -21,13 +21,17 @@ class FaultFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file: io.FileIO | None = None
+        self._descriptor = -1
+        self._removal = threading.Lock()  # taken by the one thread that removes it, and never given back
         self._pid = os.getpid()
 
     def install(self) -> None:
         """Opens the file and hands it to the fault handler. Raises OSError."""
         if faulthandler.is_enabled():
             return
-        self._file = open(self.path, "wb", buffering=0)  # noqa: SIM115 - lives as long as the handler
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0)
+        self._descriptor = os.open(self.path, flags, 0o600)
+        self._file = io.FileIO(self._descriptor, "wb", closefd=False)
         faulthandler.enable(self._file)
         me = weakref.ref(self)
 
@@ -41,22 +45,25 @@ class FaultFile:
 
     def remove(self) -> None:
         """Switches the handler off if it is still ours, and takes the file away if nothing is in it."""
-        if self._file is None or os.getpid() != self._pid:
+        if self._file is None or os.getpid() != self._pid or not self._removal.acquire(blocking=False):
             return
-        file, self._file = self._file, None
-        # The handler holds a reference to its file. Without it somebody has chosen another file since, and
-        # the handler is theirs: two references are the variable's and the argument's.
-        if sys.getrefcount(file) > 2:
-            faulthandler.disable()
-        is_empty = os.fstat(file.fileno()).st_size == 0
-        file.close()
+        self._let_go()
+        is_empty = os.fstat(self._descriptor).st_size == 0
+        os.close(self._descriptor)
         if is_empty:
             self.path.unlink(missing_ok=True)
 
     def _leave_child(self) -> None:
         """A forked child, a data loader's worker perhaps, is as it would be without us."""
-        file, self._file = self._file, None
-        if file is None:
-            return
-        if sys.getrefcount(file) > 2:
+        if self._file is not None:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Switches the handler off, unless somebody has chosen another file since and it is theirs.
+
+        The handler holds a reference to its file: if it lives on without ours, the handler is still ours.
+        """
+        watched = weakref.ref(self._file)
+        self._file = None
+        if watched() is not None:
             faulthandler.disable()
