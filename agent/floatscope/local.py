@@ -154,14 +154,17 @@ class LocalDiagnosis:
         self._wake.set()
 
     def farewell(self) -> str | None:
-        """One line for the end of the run, or None without a verdict."""
+        """Lines for the end of the run, or None without a verdict."""
         if self.verdict is None:
             return None
         is_whole = not self._thread.is_alive() and not self._unjudged
         late = "" if is_whole else " (The last steps were not judged in time.)"
-        where = f" Verdict: {self.path}" if self._is_written else ""
-        log = f" The whole report: floatscope diagnose {self._log}" if self._log.is_file() else ""
-        return f"floatscope: {self.verdict['summary']}{late}{where}{log}"
+        lines = [f"{self.verdict['summary']}{late}"]
+        if self._is_written:
+            lines.append(f"the verdict is in {self.path}")
+        if self._log.is_file():
+            lines.append(f"the whole report: floatscope diagnose {self._log}")
+        return "\n".join(f"floatscope: {line}" for line in lines)
 
     def _run(self) -> None:
         try:

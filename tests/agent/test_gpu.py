@@ -11,10 +11,13 @@ from typing import Any
 
 import pytest
 
+from floatscope.catalog import Catalog
+from floatscope.config import from_env
 from floatscope.guard import Guard
-from floatscope.probes import WithoutTorch
+from floatscope.probes import WithoutTorch, attach
 from floatscope.probes.gpu import GpuPlace, GpuProbe, load_pynvml, place_of_process
 from floatscope.probes.gpu_readings import Gpu, Readings, open_gpu
+from floatscope.protocol.runinfo import RunInfo
 from floatscope.rows import Row
 from tests.agent.training import recording
 
@@ -350,6 +353,20 @@ def test_without_a_gpu_it_is_said_once(nvml: Any, caplog: pytest.LogCaptureFixtu
     assert found.latest() == {}
     assert sum("no NVIDIA GPU" in r.getMessage() for r in caplog.records) == 1
     found.remove()
+
+
+@pytest.mark.parametrize(("gpu", "levels"), [(None, ["DEBUG"]), (True, ["WARNING"]), (False, [])])
+def test_a_machine_without_a_gpu_is_no_news(
+    gpu: bool | None, levels: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG", logger="floatscope")
+    config, _ = from_env({"run": "x", "gpu": gpu}, env={})
+    catalog = Catalog(RunInfo(name="x"))
+    found = attach(None, None, config, guard=Guard(), catalog=catalog, nvml=FakeNvml(devices=0))
+    if levels:
+        wait_for(lambda: caplog.records)
+    found.remove()
+    assert [r.levelname for r in caplog.records] == levels
 
 
 def test_a_sick_driver_is_reported_and_given_up(caplog: pytest.LogCaptureFixture) -> None:

@@ -14,7 +14,7 @@ from floatscope.catalog import Catalog
 from floatscope.config import MonitorConfig
 from floatscope.guard import Guard
 from floatscope.look import Look
-from floatscope.probes.gpu import GpuProbe, device_of_thread, load_pynvml, place_of_process
+from floatscope.probes.gpu import GpuProbe, device_of_thread, load_pynvml, place_of_process, trains_on_gpu
 from floatscope.rows import Row
 
 
@@ -116,6 +116,7 @@ def attach(
                 place=lambda: place_of_process(config.launch.local_rank, device),
                 guard=guard,
                 area=area,
+                is_expected=lambda: config.gpu is True or trains_on_gpu(),
             )
             found.install()
             gpu = found

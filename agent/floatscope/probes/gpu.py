@@ -7,6 +7,7 @@ values.
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import sys
 import threading
@@ -65,10 +66,17 @@ def place_of_process(local_rank: int | None, device: int | None = None) -> GpuPl
     return GpuPlace(index, None if uuid is None else str(uuid))
 
 
+def trains_on_gpu() -> bool:
+    """Whether torch has a GPU in this process."""
+    torch = sys.modules.get("torch")
+    return torch is not None and bool(torch.cuda.is_available())
+
+
 class GpuProbe:
     """Samples one GPU every ``every_s`` seconds.
 
     nvml: the pynvml module, or a stand-in.  place: called in the thread, when training has begun.
+    is_expected: whether somebody has to hear of it if there is none.
     """
 
     def __init__(
@@ -79,9 +87,11 @@ class GpuProbe:
         place: Callable[[], GpuPlace],
         guard: Guard,
         area: Area,
+        is_expected: Callable[[], bool] = lambda: True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._nvml = nvml
+        self._is_expected = is_expected
         self._every_s = max(every_s, 0.05)
         self._place = place
         self._guard = guard
@@ -118,7 +128,9 @@ class GpuProbe:
             readings = self._open()
         except Exception as error:  # NVML's errors have no common ancestor across its versions
             reason = " ".join(str(error).split())[:120]
-            self._guard.say_once("gpu", f"no NVIDIA GPU here ({reason}); gpu_* readings are left out.")
+            level = logging.WARNING if self._is_expected() else logging.DEBUG
+            text = f"no NVIDIA GPU can be read ({reason}); gpu_* readings are left out."
+            self._guard.say_once("gpu", text, level=level)
             return
         while not self._stop.is_set() and os.getpid() == pid and not self._area.tripped:
             with self._area:

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from floatscope.protocol.names import split_tensor
 from floatscope_diagnostics.episodes import Symptom
@@ -56,9 +57,15 @@ ENTRY_ORDER = 1  # call orders begin at 0, with the embedding
 _NUMBERED = re.compile(r"(?:^|\.)(\d+)(?:\.|$)")
 UNSEEN = Alternative("op_kernel_fault", 0.45, "the tensors in front of it are not logged")
 _INDEX_ERROR = re.compile(
-    r"\b(index|indices|target|label|id)s?\b.{0,40}\bout of (range|bounds|vocab)|device-side assert"
+    r"\b(index|indices|target|label|id)s?\b.{0,40}\bout of (range|bounds|vocab)"
     r"|Assertion.{0,80}(srcIndex|n_classes|num_classes|idx)|srcSelectDimSize|out of vocabulary",
     re.IGNORECASE,
+)
+_DEVICE_ASSERT = re.compile(r"device-side assert", re.IGNORECASE)
+ANY_ASSERT = Alternative(
+    "op_kernel_fault",
+    0.3,
+    "most device-side asserts are indices, but gather, sampling and losses have others",
 )
 _LOADER = Remedy(
     "Check the batch in the data loader (finite floats, ids below the vocabulary size, at least one label), "
@@ -152,14 +159,22 @@ def _bad_ids(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
         yield _ids(
             s.onset, s.rank, s.segment, 0.98, f"{what} outside the vocabulary", ("input_id", largest, limit)
         )
-    crashed = (
-        run.status in ("crashed", "failed") and run.reason is not None and _INDEX_ERROR.search(run.reason)
-    )
-    if crashed and not seen and run.last_step is not None and run.reason is not None:
+    if run.status not in ("crashed", "failed") or run.reason is None or run.last_step is None or seen:
+        return
+    is_index, is_assert = _INDEX_ERROR.search(run.reason), _DEVICE_ASSERT.search(run.reason)
+    if is_index or is_assert:
         text = run.reason.strip().splitlines()[-1][:120] if run.reason.strip() else run.reason
-        yield _ids(
-            run.last_step + 1, None, 0, 0.9, f"the run died with '{text}'", ("reason", text, "no index error")
-        )
+        shown = ("reason", text, "no index error")
+        finding = _ids(run.last_step + 1, None, 0, 0.9, f"the run died with '{text}'", shown)
+        if not is_index:
+            finding = replace(
+                finding,
+                confidence=0.66,
+                alternatives=(ANY_ASSERT,),
+                summary=f"Most likely a token id or label outside the vocabulary at step {finding.onset:,}: "
+                f"the run died with '{text}'.",
+            )
+        yield finding
 
 
 def _out_of_range(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
