@@ -49,6 +49,7 @@ class Row:
 
     histograms: the largest part of a row by far, of few steps; what has to be given up goes here first.
     late: work left for the sender's thread, which turns raw readings into scalars and blocks.
+    late_bytes: memory that these readings hold.
     Blocks that come later in the list win where two give the same statistic of a tensor.
     """
 
@@ -58,6 +59,7 @@ class Row:
     blocks: list[Block] = field(default_factory=list)
     late: list[Callable[[Row], None]] = field(default_factory=list)
     histograms: list[Histograms] = field(default_factory=list)
+    late_bytes: int = 0
 
     def with_default(self, name: str, value: float) -> Row:
         """A row with one scalar more, unless it has it; this one, which others may hold, stays as it is."""
@@ -68,7 +70,7 @@ class Row:
         """Approximate size in memory."""
         cells = sum(len(block.names) * len(block.stats) for block in self.blocks)
         hists = sum(part.counts.nbytes for part in self.histograms)
-        return _ROW_BYTES + _SCALAR_BYTES * len(self.scalars) + _CELL_BYTES * cells + hists
+        return _ROW_BYTES + _SCALAR_BYTES * len(self.scalars) + _CELL_BYTES * cells + hists + self.late_bytes
 
 
 class Columns:

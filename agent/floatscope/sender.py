@@ -17,7 +17,8 @@ from floatscope.guard import Area, Guard
 from floatscope.rows import Row
 
 POLL_S = 0.2  # five glances a second cost nothing and are fast enough for a dashboard
-INBOX_ROWS = 16_384  # only fills while the thread is stuck in one request
+INBOX_ROWS = 16_384  # only fills while the thread is stuck, in a disk that hangs perhaps
+INBOX_BYTES = 256 * 2**20  # of them; a step with all statistics has a megabyte and more
 
 
 class Outlet(Protocol):
@@ -52,6 +53,8 @@ class Sender:
         self._inbox: deque[Row] = deque()
         self._wake = wake or threading.Event()
         self._shown_dropped = 0
+        self._put_bytes = 0  # counted by the training thread
+        self._taken_bytes = 0  # counted by this one
         self._ending: tuple[str, str | None] | None = None
         self._pid = os.getpid()
         self._guard = guard
@@ -68,7 +71,8 @@ class Sender:
 
     def put(self, row: Row) -> None:
         """Hands over a row; drops and counts it if the thread has been stuck for long."""
-        if len(self._inbox) >= INBOX_ROWS:
+        is_full = self._put_bytes - self._taken_bytes > INBOX_BYTES or len(self._inbox) >= INBOX_ROWS
+        if is_full:
             self.dropped += 1
             self._guard.say_once(
                 "inbox", "the steps come faster than they can be taken; some are dropped and counted."
@@ -77,6 +81,7 @@ class Sender:
         if self.dropped != self._shown_dropped:
             self._shown_dropped = self.dropped
             row.scalars["agent_dropped_steps"] = float(self.dropped)
+        self._put_bytes += row.nbytes
         self._inbox.append(row)
 
     def close(self, status: str, reason: str | None, *, timeout_s: float) -> bool:
@@ -126,8 +131,9 @@ class Sender:
         with contextlib.suppress(IndexError):
             while True:
                 rows.append(self._inbox.popleft())
+        self._taken_bytes += sum(row.nbytes for row in rows)
         for row in rows:
-            late, row.late = row.late, []
+            late, row.late, row.late_bytes = row.late, [], 0
             for finish in late:
                 with self._late:
                     finish(row)

@@ -28,6 +28,7 @@ class Readout:
     def __init__(self) -> None:
         self._parts: dict[torch.device, list[tuple[torch.Tensor, Consumer]]] = {}
         self._ready: list[Callable[[Row], None]] = []
+        self._ready_bytes = 0
 
     @property
     def is_empty(self) -> bool:
@@ -42,37 +43,44 @@ class Readout:
         tensor = tensor.detach()
         if tensor.device.type == "cpu":
             values = tensor.reshape(-1).to(torch.float64, copy=True).numpy()
-            self._ready.append(partial(consumer, values))
+            self.add_work(partial(consumer, values), nbytes=values.nbytes)
         elif tensor.device.type != "meta":
             self._parts.setdefault(tensor.device, []).append((tensor.reshape(-1), consumer))
 
     def add_values(self, values: Sequence[float] | NDArray[np.float64], consumer: Consumer) -> None:
         """Numbers that are on the host already."""
-        self._ready.append(partial(consumer, np.asarray(values, np.float64)))
+        found = np.asarray(values, np.float64)
+        self.add_work(partial(consumer, found), nbytes=found.nbytes)
 
-    def add_work(self, work: Callable[[Row], None]) -> None:
-        """Something to do with the row in the sender's thread."""
+    def add_work(self, work: Callable[[Row], None], *, nbytes: int) -> None:
+        """Something to do with the row in the sender's thread.  nbytes: memory it holds until then."""
         self._ready.append(work)
+        self._ready_bytes += nbytes
 
     def join(self, other: Readout) -> None:
         """Takes over what another readout has gathered."""
         for device, parts in other._parts.items():
             self._parts.setdefault(device, []).extend(parts)
         self._ready.extend(other._ready)
+        self._ready_bytes += other._ready_bytes
 
     def seal(self, lanes: Lanes) -> Reading:
         """Starts the copies. None while a CUDA graph is recorded: device readings are missing."""
         if any(device.type == "cuda" for device in self._parts) and lanes.is_capturing():
-            return Reading([], self._ready)
-        return Reading([_Parcel(device, parts, lanes) for device, parts in self._parts.items()], self._ready)
+            return Reading([], self._ready, self._ready_bytes)
+        parcels = [_Parcel(device, parts, lanes) for device, parts in self._parts.items()]
+        return Reading(parcels, self._ready, self._ready_bytes)
 
 
 class Reading:
     """A sealed readout (see ``probes.Pending``)."""
 
-    def __init__(self, parcels: list[_Parcel], ready: list[Callable[[Row], None]]) -> None:
+    def __init__(
+        self, parcels: list[_Parcel], ready: list[Callable[[Row], None]], ready_bytes: int = 0
+    ) -> None:
         self._parcels = parcels
         self._ready = ready
+        self._ready_bytes = ready_bytes
 
     def is_ready(self) -> bool:
         """Whether all copies are done."""
@@ -81,9 +89,11 @@ class Reading:
     def deliver(self, row: Row) -> None:
         """Leaves the work with the values to the sender's thread."""
         row.late.extend(self._ready)
+        row.late_bytes += self._ready_bytes
         for parcel in self._parcels:
             if parcel.copy.is_done():
                 row.late.extend(parcel.results())
+                row.late_bytes += parcel.nbytes
 
 
 class _Copying(Protocol):
@@ -112,6 +122,7 @@ class _Parcel:
         self, device: torch.device, parts: list[tuple[torch.Tensor, Consumer]], lanes: Lanes
     ) -> None:
         self._consumers = [(consumer, tensor.numel()) for tensor, consumer in parts]
+        self.nbytes = 8 * sum(count for _, count in self._consumers)
         vectors = _one_dtype([tensor for tensor, _ in parts], device)
         self.copy: _Copying
         if device.type == "cuda":

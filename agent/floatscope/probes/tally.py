@@ -108,7 +108,7 @@ class Tally:
             slots = [slot for slot, _ in histograms]
             readout.add(torch.cat([counts for _, counts in histograms]), partial(step.fill_counts, slots))
         if not step.parts:
-            readout.add_work(step.finish)
+            readout.add_work(step.finish, nbytes=step.nbytes)
         self._slots, self._host, self._host_counts = [], [], []
         self._device, self._device_counts = {}, {}
         self._met.clear()
@@ -133,6 +133,11 @@ class _Step:
         self._names = names
         self._has_scale = has_scale
         self._make_block = make_block
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the measurements."""
+        return self.calls.nbytes + sum(counts.nbytes for _, counts in self.counts)
 
     def fill(self, order: NDArray[np.intp], values: NDArray[np.float64], row: Row) -> None:
         self.calls[order] = from_device(values)
