@@ -91,8 +91,8 @@ def test_source_says_how_the_file_was_read(tmp_path: Path, capsys: pytest.Captur
     main([str(path), "--json"])
     source = json.loads(capsys.readouterr().out)["source"]
     assert list(source) == [
-        "path", "format", "runs", "steps", "first_step", "last_step", "scalars", "tensors", "mapping",
-        "skipped_lines", "first_skipped", "notes",
+        "path", "format", "runs", "steps", "first_step", "last_step", "judged_step", "segments", "scalars",
+        "tensors", "mapping", "skipped_lines", "first_skipped", "notes",
     ]  # fmt: skip
     assert source["mapping"] == {"Step": "step", "Train Loss": "loss"}
     assert source["skipped_lines"] == 1
