@@ -10,6 +10,7 @@ import numpy as np
 
 from floatscope.protocol.batch import Batch
 from floatscope_diagnostics.columns import Columns
+from floatscope_diagnostics.detectors.gross_changes import GrossChanges
 from floatscope_diagnostics.detectors.level import Level
 from floatscope_diagnostics.detectors.level_steps import LevelSteps
 from floatscope_diagnostics.detectors.nonfinite import detect_nonfinite
@@ -67,6 +68,7 @@ class RankStream:
         self.run_trends = RunTrends()
         self.weight_gradients = WeightGradients()
         self.level_steps = LevelSteps()
+        self.gross_changes = GrossChanges()
         self._waiting: list[JudgedRow] = []
 
     def feed(self, batch: Batch, *, segment: int | None) -> None:
@@ -198,6 +200,7 @@ class RankStream:
         self.run_trends.seam()
         self.weight_gradients.seam()
         self.level_steps.seam()
+        self.gross_changes.seam()
 
     def _scalars(self, step: int, scalars: dict[str, float]) -> None:
         row = ScalarRow(
@@ -237,6 +240,7 @@ class RankStream:
         self._waiting.append(JudgedRow(row, broken, wrong, warming))
         self.weight_gradients.step(row, excluded=broken | wrong, warming=warming)
         self.level_steps.step(row, excluded=broken, warming=warming)
+        self.gross_changes.step(row, excluded=broken)
         self.stat_rows += 1
 
     def _judge_rows(self) -> None:
@@ -275,6 +279,7 @@ class RankStream:
             "run_trends": self.run_trends.state(),
             "weight_gradients": self.weight_gradients.state(),
             "level_steps": self.level_steps.state(),
+            "gross_changes": self.gross_changes.state(),
         }
 
     @classmethod
@@ -307,4 +312,6 @@ class RankStream:
         out.run_trends = RunTrends.load(state["run_trends"])
         out.weight_gradients = WeightGradients.load(state["weight_gradients"])
         out.level_steps = LevelSteps.load(state["level_steps"])
+        if "gross_changes" in state:  # a state saved before there were any
+            out.gross_changes = GrossChanges.load(state["gross_changes"])
         return out

@@ -8,7 +8,9 @@ Why it matters
     nearly blind to it: 90 % zeros in all MLP outputs cost 0.001 nats on average.
 How it decides
     Order and duration: amax of a tensor spikes for one or two steps and returns; from the next step on the
-    same tensor has many bits of unused range, as the recipe prescribes, and its underflow rises.
+    same tensor has many bits of unused range, as the recipe prescribes, and its underflow rises. An outlier
+    of more than 64 times amax (a gradient's 4,096 times) is found from the third logged step on and while a
+    run warms up.
 What excludes it
     A tensor that stays large (stale scale saturation); a scale that is not the one the recipe gives
     (scale state fault); idle range without a spike before it.
@@ -26,6 +28,7 @@ Source
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from floatscope_diagnostics.episodes import Symptom
 from floatscope_diagnostics.rule import (
@@ -60,18 +63,32 @@ REMEDY = Remedy(
 def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding]:
     """One finding per outlier that left an idle scale behind."""
     yield from _one_step(symptoms)
+    yield from _lasting(symptoms, run, Signs("headroom_up", "amax_jump", "underflow"))
+    yield from _lasting(symptoms, run, Signs("idle_after_leap", "amax_leap", "flushed_after_leap"))
+
+
+@dataclass(frozen=True)
+class Signs:
+    """The signals of an idle scale, of the outlier before it and of what it rounds to zero."""
+
+    idle: str
+    spike: str
+    flushed: str
+
+
+def _lasting(symptoms: Symptoms, run: RunFacts, signs: Signs) -> Iterator[Finding]:
     history = run.recipe.get("amax_history_len")
-    for idle in symptoms.of("headroom_up"):
+    for idle in symptoms.of(signs.idle):
         spikes = [
             j
-            for j in symptoms.near("amax_jump", idle.onset, before=SPIKE_ROWS, after=-1)
+            for j in symptoms.near(signs.spike, idle.onset, before=SPIKE_ROWS, after=-1)
             if j.rank == idle.rank and shared(idle, j) and j.rows <= SPIKE_ROWS and not j.open
         ]
         if not spikes:
             continue
         spike = spikes[-1]
         both = shared(spike, idle)
-        zeros = [u for u in symptoms.near("underflow", idle.onset, before=1, after=3) if shared(u, idle)]
+        zeros = [u for u in symptoms.near(signs.flushed, idle.onset, before=1, after=3) if shared(u, idle)]
         tensors = tuple(t for t in spike.first if t in both) or both
         named = f"{tensors[0]} and {len(both) - 1} more" if len(both) > 1 else tensors[0]
         length = f" for up to {history} steps" if history else ""

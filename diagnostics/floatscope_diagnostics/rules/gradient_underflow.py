@@ -7,7 +7,8 @@ Why it matters
     after 50 steps: the loss shows it when the budget is gone.
 How it decides
     The underflow of a grad_output tensor rises far above its own level and stays (healthy gradients may
-    underflow by 15 to 45 % all the time), or creeps up to it; the smallest gradients go first. A poisoned
+    underflow by 15 to 45 % all the time), or creeps up to it; the smallest gradients go first. In the first
+    steps of a run, and while it warms up, nearly all of it must go for three steps in a row. A poisoned
     amax history, a lost or wrong scale, and an optimizer fault before it are other causes and exclude it.
 What excludes it
     A poisoned amax history, a lost or wrong scale, an optimizer fault before it; a single attention
@@ -69,7 +70,7 @@ PLAIN = Remedy(
 
 def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding]:
     """One finding per stretch of flushed gradients."""
-    for s in symptoms.of("underflow", "underflow_trend", "underflow_always"):
+    for s in symptoms.of("underflow", "underflow_trend", "underflow_always", "gradient_flushed"):
         gradients = tuple(t for t in s.tensors if t.endswith(BACKWARD))
         if not gradients or 2 * len(gradients) < len(s.tensors):
             continue
@@ -117,7 +118,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
 def _confidence(s: Symptom, gradients: tuple[str, ...], idle: bool) -> float:
     if len(gradients) == 1 and not idle:
         return 0.62  # one layer only, with a correct scale: the values have spread, see logit growth
-    if s.signal != "underflow":
+    if s.signal not in ("underflow", "gradient_flushed"):
         return 0.85 if s.signal == "underflow_trend" else 0.7
     return 0.9 if idle or s.peak > SURE_PCT else 0.75
 

@@ -8,8 +8,10 @@ Why it matters
 How it decides
     A tensor clips far more than it ever did (share of clipped elements, or amax * scale above the maximum)
     while its amax jumped in the same step and its scale was exactly the one the recipe gives. Clipping that
-    lasts three steps with a correct scale is the chronic form. A wrong scale, an optimizer jump before it,
-    and an outlier that leaves underflow behind are other faults and exclude it.
+    lasts three steps with a correct scale is the chronic form. Where a quarter of an activation clips in the
+    step in which it leapt, that is found from the third logged step on and while a run warms up. A wrong
+    scale, an optimizer jump before it, and an outlier that leaves underflow behind are other faults and
+    exclude it.
 What excludes it
     A scale that is not the one the recipe gives; an optimizer that moved first; an outlier that leaves an
     idle scale behind (amax history poisoning); harm that goes on after the scale has followed (operation
@@ -44,6 +46,7 @@ from floatscope_diagnostics.rule import (
     shared,
 )
 
+AT_LEAP = "clipped_at_leap"
 CHRONIC_ROWS = 3
 LEAP_LOG2 = 3.0
 MASS_PCT = 8.0  # so much of a tensor clips, and NaN behind it in the same step: the cast does not saturate
@@ -66,10 +69,11 @@ REMEDY = Remedy(
 
 def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding]:
     """One finding per stretch of clipping that the recipe's own delay explains."""
-    for clip in symptoms.of("clipping", "clipping_grad"):
+    for clip in symptoms.of("clipping", "clipping_grad", AT_LEAP):
         jumps = [
             j
-            for j in symptoms.near("amax_jump", clip.onset, before=1)
+            for name in ("amax_jump", "amax_leap")
+            for j in symptoms.near(name, clip.onset, before=1)
             if shared(clip, j) and j.rank == clip.rank
         ]
         if _wrong_scale(clip, symptoms) or _optimizer_first(clip, symptoms):
@@ -81,7 +85,12 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
         ) not in run.stats
         if unknown and clip.rows == 1 and not nan and all(j.rows == 1 and not j.open for j in jumps):
             continue  # the share that clips is not logged: a few outliers of one step look the same
-        if not jumps and clip.rows < CHRONIC_ROWS and not (nan and clip.peak > MASS_PCT):
+        if (
+            not jumps
+            and clip.signal != AT_LEAP
+            and clip.rows < CHRONIC_ROWS
+            and not (nan and clip.peak > MASS_PCT)
+        ):
             continue
         if jumps and effect_outlasts(clip, symptoms):
             continue  # the scale has followed and the harm goes on: see operation fault
@@ -123,6 +132,8 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
 def _confidence(clip: Symptom, jumps: list[Symptom], symptoms: Symptoms) -> float:
     if _spike_only(clip, symptoms):
         return SPIKE_CONFIDENCE
+    if clip.signal == AT_LEAP:
+        return 0.9  # so much of a tensor is no outlier
     if not jumps:
         return 0.75
     if max(j.rows for j in jumps) > 1:
