@@ -350,9 +350,18 @@ class Spool:
         if self._file is None or segment is not self._segments[-1]:
             self._drop_file(segment)
         elif segment.size > self.segment_bytes // 8:
-            os.ftruncate(self._file, len(form.MAGIC))
-            segment.size = len(form.MAGIC)
-            segment.tables.clear()
+            self._empty(segment, entry)
+
+    def _empty(self, segment: Segment, last: Entry) -> None:
+        """Begins the newest file anew; what it keeps of the last entry says how far the server has come."""
+        assert self._file is not None
+        os.ftruncate(self._file, len(form.MAGIC))
+        segment.size = len(form.MAGIC)
+        segment.tables.clear()
+        frame = last.frame
+        mark = form.pack(Kind.BATCH, b"", first=frame.first, last=frame.last, seq=last.seq, is_delivered=True)
+        with contextlib.suppress(OSError):
+            self._write(segment, mark)
 
     def _drop_file(self, segment: Segment) -> None:
         if segment in self._segments:

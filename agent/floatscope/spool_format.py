@@ -86,6 +86,7 @@ def pack(
     steps: int = 0,
     detail: int = 0,
     seq: int | None = None,
+    is_delivered: bool = False,
 ) -> bytes:
     """The bytes of a frame. Raises ValueError for a payload that is too long."""
     if len(payload) > MAX_PAYLOAD_BYTES:
@@ -93,7 +94,7 @@ def pack(
     head = _HEAD.pack(MARK, kind, flags, 0, first, last, steps, detail, len(payload), zlib.crc32(payload), 0)[
         :-4
     ]
-    return head + zlib.crc32(head).to_bytes(4, "little") + slot(seq, is_delivered=False) + payload
+    return head + zlib.crc32(head).to_bytes(4, "little") + slot(seq, is_delivered=is_delivered) + payload
 
 
 def slot(seq: int | None, *, is_delivered: bool) -> bytes:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -218,7 +219,13 @@ def test_a_spool_that_is_emptied_again_and_again_stays_small(tmp_path: Path) -> 
     spool = Spool.open(tmp_path, limit_bytes=8 * 2**20)
     largest = 0
     for step in range(3000):
-        spool.delivered(add(spool, batch_of([step], wide=4)))
+        spool.delivered(add(spool, batch_of([step], wide=4), seq=step))
+        if spool.size < largest:  # it has just been emptied
+            copy = tmp_path.with_name(f"{tmp_path.name}-{step}")
+            shutil.copytree(tmp_path, copy)
+            later = Spool.open(copy, limit_bytes=2**20)
+            assert (later.last_seq, later.steps) == (step, 0), "how far the server has come is known"
+            later.close()
         largest = max(largest, spool.size)
     assert largest < 2**18
     assert len(list(tmp_path.glob("*.seg"))) == 1
