@@ -152,7 +152,7 @@ class Captures:
             left_out=dict(held.kept.left_out),
             values=dict(held.kept.values),
             random=held.kept.random,
-            run=self._info().to_json(),
+            run={key: value for key, value in self._info().to_json().items() if key != "tensors"},
         )
         self._threads = [thread for thread in self._threads if thread.is_alive()]
         thread = threading.Thread(

@@ -25,7 +25,6 @@ _HEAD = struct.Struct(
 )  # mark kind flags 0 first last steps detail length payload_crc head_crc
 _SLOT = struct.Struct("<qII")  # seq (-1: none) state crc
 HEAD_BYTES = _HEAD.size + _SLOT.size
-SLOT_BYTES = _SLOT.size
 _NO_SEQ = -1
 
 
