@@ -172,6 +172,7 @@ class RankStream:
         """Another recipe from here on: what the scales should be must be learned anew."""
         self.scales.seam()
         self.changes.seam()
+        self.gross_changes.seam()
         self.trends.restart()
 
     def symptoms(self) -> list[Symptom]:

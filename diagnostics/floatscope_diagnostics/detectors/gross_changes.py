@@ -85,7 +85,11 @@ class GrossChanges:
         """Judges one row; excluded tensors (S,) hold NaN or Inf and are passed over."""
         self._resize(row.columns)
         columns, place = row.columns, self._place
-        x = np.where(excluded, np.nan, row.frame.signals[row.d])
+        if not columns.scaled.any():
+            return
+        x = row.frame.signals[row.d]
+        if excluded.any():
+            x = np.where(excluded, np.nan, x)
         amax, unused, over, under = x[AMAX], x[HEADROOM], x[OVERFLOW], x[UNDERFLOW]
         ready = columns.scaled & (self.rows >= KNOWN_ROWS)
         with np.errstate(invalid="ignore"):
