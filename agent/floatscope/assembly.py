@@ -215,10 +215,17 @@ def _delivery(
         user_agent=f"floatscope/{version()} python/{platform.python_version()}",
     )
 
+    process = {"host": platform.node(), "pid": os.getpid()}
+    told: RunInfo | None = None
+    run: dict[str, Any] = {}
+
     def about() -> dict[str, Any]:
-        run = {key: value for key, value in catalog.info().to_json().items() if key != "tensors"}
-        process = {"host": platform.node(), "pid": os.getpid()}
-        return {"run": {"run_id": run_id, **run}, "rank": config.rank, "url": address, **process}
+        nonlocal told, run
+        info = catalog.info()
+        if info is not told:  # asked for several times a second, and thousands of tensors take their time
+            known = {key: value for key, value in info.to_json().items() if key != "tensors"}
+            told, run = info, {"run_id": run_id, **known}
+        return {"run": run, "rank": config.rank, "url": address, **process}
 
     outbox = Outbox(
         rank=config.rank,
