@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,6 +16,7 @@ from floatscope.protocol.ring import (
     NOW,
     RUN,
     SCALARS,
+    Buffer,
     Frame,
     Header,
     RingError,
@@ -27,6 +27,7 @@ from floatscope.protocol.ring import (
     unpacked,
 )
 from floatscope.protocol.strict_json import loads
+from floatscope.recorder_bytes import FileBytes
 from floatscope.recorder_notes import Ending, Now, unpack_now
 from floatscope.recorder_rows import time_of, unpack, unpack_names
 from floatscope.rows import Row
@@ -54,7 +55,7 @@ class Recording:
     lost: int = 0
     count: int = 0
     notes: list[str] = field(default_factory=list)
-    _data: bytes | mmap.mmap = b""
+    _data: Buffer = b""
     _places: dict[int, list[int | None]] = field(default_factory=dict)
     _names: dict[int, tuple[str, ...]] = field(default_factory=dict)
 
@@ -107,12 +108,13 @@ class Recording:
 def read_file(path: str | os.PathLike[str]) -> Recording:
     """Reads a file. Raises OSError, and RingError naming what is wrong."""
     with open(path, "rb") as file:
-        if os.fstat(file.fileno()).st_size == 0:
-            raise RingError("is empty")
-        return read(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        data = FileBytes(file.fileno())
+    if not len(data):
+        raise RingError("is empty")
+    return read(data)
 
 
-def read(data: bytes | mmap.mmap) -> Recording:
+def read(data: Buffer) -> Recording:
     """Reads what can be trusted. Raises RingError only if the header is not whole."""
     header = unpack_header(data)
     layout = header.layout
@@ -130,6 +132,8 @@ def read(data: bytes | mmap.mmap) -> Recording:
                 recording._note(f"only the first {MAX_ROWS:,} records are read")
                 break
             recording._places.setdefault(frame.number, [None, None])[column] = frame.at
+    if isinstance(data, FileBytes) and data.failure is not None:
+        recording._note(f"the disk could not read all of it: {data.failure}")
     recording.count = len(recording._places)
     if recording.count:
         first, last = min(recording._places), max(recording._places)
@@ -145,7 +149,7 @@ def _is_name(name: str) -> bool:
     return True
 
 
-def _frame(data: bytes | mmap.mmap, at: int | None, end: int, kind: bytes, number: int) -> bytes | None:
+def _frame(data: Buffer, at: int | None, end: int, kind: bytes, number: int) -> bytes | None:
     frame = None if at is None else frame_at(data, at, end, kind)
     return frame.payload if frame is not None and frame.number == number else None
 
@@ -171,7 +175,7 @@ def _ending(value: Mapping[str, Any] | None) -> Ending | None:
     return replace(ending, time=float(time)) if is_number and time is not None else ending
 
 
-def _read_names(data: bytes | mmap.mmap, recording: Recording) -> None:
+def _read_names(data: Buffer, recording: Recording) -> None:
     room = MAX_NAMES_BYTES
     for frame in scan(data, recording.header.layout.names, NAMES):
         try:

@@ -9,11 +9,11 @@ right. A slot's halves are written in turn, so one of them is always whole.
 
 from __future__ import annotations
 
-import mmap
 import struct
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 MAGIC = b"\xf5floatscope\r\n\x1a\n\x00"  # bytes that any transfer as text would damage
 VERSION = 1
@@ -31,7 +31,17 @@ MAX_PAYLOAD_BYTES = 2**30
 MAX_FILE_BYTES = 2**40
 _SCAN_FACTOR = 4  # bytes whose CRC is taken, per byte of a region: a forged file cannot keep a reader busy
 
-Buffer = bytes | bytearray | mmap.mmap | memoryview
+
+class Buffer(Protocol):
+    """Bytes of a file: ``bytes``, or a view that reads them as they are wanted."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, part: slice, /) -> bytes:
+        """The bytes of a slice."""
+
+    def find(self, wanted: bytes, start: int, end: int, /) -> int:
+        """Offset of the first ``wanted`` between start and end, or -1."""
 
 
 class RingError(ValueError):
@@ -120,7 +130,7 @@ class Header:
 
 def unpack_header(data: Buffer) -> Header:
     """Reads the header. Raises RingError for anything but a whole header of this version."""
-    head = bytes(data[: _HEADER.size])
+    head = data[: _HEADER.size]
     if head[: len(MAGIC)] != MAGIC[: len(head)] or not head:
         raise RingError("is no flight recorder: it does not begin with its magic bytes")
     if len(head) < _HEADER.size:
@@ -167,8 +177,8 @@ def frame_at(data: Buffer, at: int, end: int, kind: bytes) -> Frame | None:
     size = _claimed(data, at, end, kind)
     if size is None:
         return None
-    head = _FRAME.unpack(bytes(data[at : at + FRAME_BYTES]))
-    payload = bytes(data[at + FRAME_BYTES : at + FRAME_BYTES + size])
+    head = _FRAME.unpack(data[at : at + FRAME_BYTES])
+    payload = data[at + FRAME_BYTES : at + FRAME_BYTES + size]
     blank = _FRAME.pack(head[0], 0, head[2], head[3], head[4])
     if len(payload) != head[2] or zlib.crc32(payload, zlib.crc32(blank)) != head[1]:
         return None
@@ -179,12 +189,12 @@ def _claimed(data: Buffer, at: int, end: int, kind: bytes) -> int | None:
     """Length of the payload, if a frame of this kind may begin here."""
     if at < 0 or at + FRAME_BYTES > min(end, len(data)):
         return None
-    found, _, size, _, _ = _FRAME.unpack(bytes(data[at : at + FRAME_BYTES]))
+    found, _, size, _, _ = _FRAME.unpack(data[at : at + FRAME_BYTES])
     fits = size <= MAX_PAYLOAD_BYTES and at + FRAME_BYTES + size <= min(end, len(data))
     return size if found == kind and fits else None
 
 
-def scan(data: bytes | mmap.mmap, region: Region, kind: bytes) -> Iterator[Frame]:
+def scan(data: Buffer, region: Region, kind: bytes) -> Iterator[Frame]:
     """All whole frames of a kind in a region, in the order of the file."""
     at, end = region.at, min(region.end, len(data))
     budget = _SCAN_FACTOR * region.size + PAGE

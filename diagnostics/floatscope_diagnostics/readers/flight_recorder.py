@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import mmap
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -11,6 +10,7 @@ from floatscope.protocol.batch import Batch
 from floatscope.protocol.names import MAX_STATS, MAX_TENSORS
 from floatscope.protocol.ring import MAGIC, RingError
 from floatscope.protocol.runinfo import RunInfo
+from floatscope.recorder_bytes import FileBytes
 from floatscope.recorder_reading import Recording
 from floatscope.recorder_reading import read as read_recording
 from floatscope.rows import Columns, Row
@@ -20,7 +20,7 @@ from floatscope_diagnostics.readers.run_log import ROWS_A_BATCH, RunLog, Tally, 
 from floatscope_diagnostics.recorder.story import how_it_ended, info_of, read_fault
 
 FORMAT = "flight_recorder"
-MAX_UNPACKED_BYTES = 1 << 30  # of a packed or piped one; a file is mapped
+MAX_UNPACKED_BYTES = 1 << 30  # of a packed or piped one; a file is read as it is wanted
 BATCH_BYTES = 64 << 20
 
 
@@ -45,7 +45,7 @@ def load(opened: Opened) -> Recording:
     try:
         if opened.plain:
             try:
-                return read_recording(mmap.mmap(opened.stream.fileno(), 0, access=mmap.ACCESS_READ))
+                return read_recording(FileBytes(opened.stream.fileno()))
             except (OSError, io.UnsupportedOperation) as error:
                 raise UnreadableLog(f"cannot be read: {error}. Check the file or copy it again") from error
         return read_recording(opened.read_all(MAX_UNPACKED_BYTES))
