@@ -82,9 +82,9 @@ class CrashWatch:
         """Puts back what was there; below a hook chained on top of ours it becomes a pass-through."""
         self._is_on = False
         if sys.excepthook is self._hook:
-            sys.excepthook = self._previous
+            sys.excepthook = _living(self._previous, "_previous")
         if threading.excepthook is self._thread_hook:
-            threading.excepthook = self._previous_thread
+            threading.excepthook = _living(self._previous_thread, "_previous_thread")
         atexit.unregister(self._at_exit)
         if self._rescue is not None:
             self._rescue.stop()
@@ -93,7 +93,7 @@ class CrashWatch:
             and threading.current_thread() is threading.main_thread()
             and signal.getsignal(signal.SIGTERM) == self._signal_hook
         ):
-            signal.signal(signal.SIGTERM, self._previous_signal)
+            signal.signal(signal.SIGTERM, _living(self._previous_signal, "_previous_signal"))
 
     def _excepthook(
         self, kind: type[BaseException], error: BaseException, traceback: TracebackType | None
@@ -138,8 +138,15 @@ class CrashWatch:
             self._on_end("finished", None)
 
 
+def _living(hook: Any, previous: str) -> Any:
+    """The hook, or what was there before it where it is one of ours that has ended below another."""
+    while (watch := _watch_of(hook)) is not None and not watch._is_on:
+        hook = getattr(watch, previous)
+    return hook
+
+
 def _watch_of(handler: object) -> CrashWatch | None:
-    """Whose handler of a signal it is, None if it is none of ours."""
+    """Whose hook it is, None if it is none of ours."""
     owner = getattr(handler, "__self__", None)
     return owner if isinstance(owner, CrashWatch) else None
 

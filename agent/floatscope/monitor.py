@@ -30,7 +30,7 @@ from floatscope.protocol.names import MAX_STEP
 from floatscope.reactions import Reactions
 from floatscope.recorder import FlightRecorder
 from floatscope.rows import Row
-from floatscope.scalars import ScalarIntake
+from floatscope.scalars import ScalarIntake, whole_number
 from floatscope.schedule import Schedule
 from floatscope.sender import Sender
 
@@ -82,6 +82,7 @@ class Monitor:
         self.data_id: int | str | None = None
         self._intake = ScalarIntake(guard)
         self._stepping = guard.area("recording a step", loses="the record of some steps")
+        self._logging = guard.area("log()", loses="the values given to it")
         self._finishing = guard.area("finishing", loses="the last steps and how the run ended")
         self._pid = os.getpid()
         self._is_open = sender is not None
@@ -134,9 +135,15 @@ class Monitor:
         values: numbers or one-element tensors; dicts inside become ``outer/inner``. step: number of the step.
         A loop that never calls ``step`` ends one by naming a higher number here.
         """
-        if not self._is_mine() or self._stepping.tripped:
+        if not self._is_mine() or self._stepping.tripped or self._logging.tripped:
             return
-        with self._stepping:
+        with self._logging:
+            if not isinstance(values, Mapping):
+                kind = type(values).__name__
+                self._guard.say_once(
+                    "log", f"log() takes a dict of numbers, not a {kind}: nothing is recorded."
+                )
+                return
             number = self._step_number(step)
             if step is not None and not self._is_stepped:
                 if self._logged_step is not None and number > self._logged_step:
@@ -183,7 +190,7 @@ class Monitor:
         path = None
         with self._stepping:
             if self._captures is not None and self._is_mine():
-                path = self._captures.save(describe(reason), step)
+                path = self._captures.save(describe(reason), None if step is None else whole_number(step))
         return path
 
     def at_end(self, undo: Callable[[], None]) -> None:
@@ -244,8 +251,7 @@ class Monitor:
         if step is None:
             return self._next_step
         if type(step) is not int:
-            device = getattr(getattr(step, "device", None), "type", "cpu")
-            step = step.__index__() if device == "cpu" and hasattr(step, "__index__") else -1
+            step = whole_number(step)
         if 0 <= step <= MAX_STEP:
             return step
         self._guard.say_once(

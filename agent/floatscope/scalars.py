@@ -29,6 +29,7 @@ class ScalarIntake:
 
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
+        self._taking = guard.area("recording a scalar", loses="this scalar")
         self._accepted: set[str] = set()
         self._refused: set[object] = set()
 
@@ -45,22 +46,39 @@ class ScalarIntake:
         for name, value in values.items():
             if outer and isinstance(name, str):
                 name = outer + name
-            if isinstance(value, Mapping) and isinstance(name, str) and depth > 0:
-                self.take(value, into, read_later, outer=f"{name}/", depth=depth - 1)
-                continue
-            if value is None or (name not in self._accepted and not self._accepts(name)):
-                continue
-            number = _number(value)
-            if number is not None:
-                into[name] = number
-            elif _is_tensor(value):
-                self._take_tensor(name, value, into, read_later)
-            else:
-                kind = type(value).__name__
-                self._refuse(("value", name), f"{name} is a {kind}, not a number; it is not recorded.")
+            if type(value) is float and name in self._accepted:
+                into[name] = value
+            elif ("failed", name) not in self._refused:
+                is_taken = False
+                with self._taking:  # what one value raises does not cost the others
+                    self._take_one(name, value, into, read_later, depth)
+                    is_taken = True
+                if not is_taken:
+                    self._refused.add(("failed", name))
+
+    def _take_one(
+        self, name: Any, value: Any, into: dict[str, float], read_later: ReadLater, depth: int
+    ) -> None:
+        if isinstance(value, Mapping) and isinstance(name, str) and depth > 0:
+            self.take(value, into, read_later, outer=f"{name}/", depth=depth - 1)
+            return
+        if value is None or (name not in self._accepted and not self._accepts(name)):
+            return
+        number = _number(value)
+        if number is not None:
+            into[name] = number
+        elif _is_tensor(value):
+            self._take_tensor(name, value, into, read_later)
+        else:
+            kind = type(value).__name__
+            self._refuse(("value", name), f"{name} is a {kind}, not a number; it is not recorded.")
 
     def _take_tensor(self, name: str, value: Any, into: dict[str, float], read_later: ReadLater) -> None:
-        tensor = value.detach()
+        torch = sys.modules["torch"]
+        with torch._C.DisableTorchFunctionSubclass():
+            self._take_plain(name, value.detach(), into, read_later)
+
+    def _take_plain(self, name: str, tensor: Any, into: dict[str, float], read_later: ReadLater) -> None:
         if hasattr(tensor, "to_local"):
             tensor = tensor.to_local()
         if tensor.numel() != 1 or tensor.is_complex() or tensor.device.type == "meta":
@@ -109,6 +127,17 @@ def _number(value: Any) -> float | None:
         except (OverflowError, ValueError):
             return None
     return None
+
+
+def whole_number(value: object) -> int:
+    """A step's number given as a number or as a one-element tensor on the host; -1 for anything else."""
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    if not _is_tensor(value):
+        return -1
+    tensor: Any = value
+    is_whole = tensor.numel() == 1 and not tensor.is_floating_point() and not tensor.is_complex()
+    return int(tensor) if is_whole and tensor.device.type == "cpu" else -1
 
 
 def _is_tensor(value: object) -> bool:

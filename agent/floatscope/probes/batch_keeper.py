@@ -85,7 +85,8 @@ def keep_batch(kept: Kept, batch: Any, *, number: int) -> None:
             kept.left_out[f"{BATCH_PREFIX}{number}"] = f"more than {MOST_PARTS} parts"
             return
         if isinstance(value, Tensor):
-            _keep_tensor(kept, name, value.detach())
+            with torch._C.DisableTorchFunctionSubclass():  # a subclass is kept as what it holds
+                _keep_tensor(kept, name, value.detach())
         elif value is None or isinstance(value, bool | int | float | str):
             kept.values[name] = jsonable(value)
         else:

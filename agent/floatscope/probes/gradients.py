@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from floatscope.probes.host_norms import host_norms
+from floatscope.probes.naming import is_lazy
 from floatscope.rows import Row
 
 
@@ -43,7 +44,12 @@ def local_values(tensor: Any) -> Tensor | None:
     """A dense real view, without a copy, of a tensor's part on this rank; None if there is no such view."""
     if hasattr(tensor, "to_local"):  # DTensor: FSDP2, tensor parallelism
         tensor = tensor.to_local()
-    if not isinstance(tensor, Tensor) or tensor.layout != torch.strided or tensor.device.type == "meta":
+    if (
+        not isinstance(tensor, Tensor)
+        or is_lazy(tensor)
+        or tensor.layout != torch.strided
+        or tensor.device.type == "meta"
+    ):
         return None
     if tensor.is_quantized or type(tensor).__name__ in _CAST_TYPES:
         return None

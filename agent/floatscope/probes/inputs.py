@@ -69,7 +69,7 @@ class InputCheck(Probe):
         """Queues the facts of one batch."""
         if self._area.tripped or is_capturing():
             return
-        with self._area:
+        with self._area, torch._C.DisableTorchFunctionSubclass():  # a subclass is looked at as what it holds
             ids, labels, floats = sort_tensors(batch)
             for tensor in ids:
                 self._see_ids(tensor)
@@ -130,10 +130,11 @@ def _tensors(batch: Any, key: str, depth: int) -> Iterator[tuple[str, Tensor]]:
     """Dense, non-empty integer and float tensors with the lower-case name of their key."""
     if isinstance(batch, np.ndarray):
         batch = torch.from_numpy(batch) if batch.dtype.kind in "if" and batch.flags.writeable else None
-    if hasattr(batch, "to_local"):
-        batch = batch.to_local()
     if isinstance(batch, Tensor):
-        is_plain = batch.layout == torch.strided and batch.numel() > 0 and batch.device.type != "meta"
+        if hasattr(batch, "to_local"):
+            batch = batch.to_local()
+        is_dense = batch.layout == torch.strided and not batch.is_nested
+        is_plain = is_dense and batch.numel() > 0 and batch.device.type != "meta"
         is_number = batch.is_floating_point() or batch.dtype in (torch.int32, torch.int64)
         if is_plain and is_number and not batch.is_quantized:
             yield key, batch.detach()

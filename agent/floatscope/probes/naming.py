@@ -190,7 +190,12 @@ def weight_tensor(name: str, parameter: torch.Tensor) -> str | None:
     expert = _EXPERT_WEIGHT.fullmatch(leaf)
     if expert is not None:
         return f"{layer}.experts.{expert.group(1)}/weight"
-    return f"{name}/weight" if parameter.dim() >= 2 else None
+    return f"{name}/weight" if not is_lazy(parameter) and parameter.dim() >= 2 else None
+
+
+def is_lazy(tensor: Any) -> bool:
+    """Whether the tensor has no shape before the first forward pass (torch.nn.LazyLinear)."""
+    return bool(nn.parameter.is_lazy(tensor))
 
 
 def format_of(dtype: torch.dtype) -> str | None:
@@ -201,6 +206,11 @@ def format_of(dtype: torch.dtype) -> str | None:
 def is_compiling() -> bool:
     """Whether torch.compile is tracing this; a hook then leaves nothing in the compiled code."""
     return bool(torch.compiler.is_compiling())
+
+
+def is_transformed() -> bool:
+    """Whether torch.func is at work (grad, vmap): tensors then stand for many, or for none in particular."""
+    return torch._C._functorch.peek_interpreter_stack() is not None
 
 
 def in_backward() -> bool:

@@ -8,6 +8,8 @@ from typing import Any
 
 from torch import nn
 
+from floatscope.probes.naming import is_lazy
+
 
 class Kind(enum.Enum):
     """What is measured of a layer.
@@ -57,8 +59,8 @@ def _is_weighted(module: nn.Module) -> bool:
         return True
     if isinstance(module, nn.LayerNorm) or type(module).__name__.endswith("Norm"):
         return False  # that of an image has a weight per place
-    weight = module._parameters.get("weight")
-    return weight is not None and weight.dim() >= 2
+    weight = _parameter(module, "weight")
+    return weight is not None and not is_lazy(weight) and weight.dim() >= 2
 
 
 def tensor_of(output: Any) -> Any:
@@ -74,5 +76,11 @@ def stored(module: Any, name: str) -> Any:
     Never computed: reading a parametrised weight as an attribute runs its computation, and that of spectral
     normalisation changes the module.
     """
-    found = module._parameters.get(name)
+    found = _parameter(module, name)
     return found if found is not None else module.__dict__.get(name)
+
+
+def _parameter(module: Any, name: str) -> Any:
+    held = module._parameters
+    found = held[name] if name in held else None  # noqa: SIM401  (of a scripted module it is no dict)
+    return found

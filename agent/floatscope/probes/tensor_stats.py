@@ -18,7 +18,7 @@ from floatscope.probes.counters import MOST_ELEMENTS, DeviceCounters
 from floatscope.probes.exponents import exponents
 from floatscope.probes.lanes import is_capturing
 from floatscope.probes.measure import on_cpu
-from floatscope.probes.naming import CallOrder
+from floatscope.probes.naming import CallOrder, is_transformed
 from floatscope.probes.readout import Readout
 from floatscope.probes.statistics import as_would_be, statistics
 from floatscope.probes.tally import Tally
@@ -90,6 +90,8 @@ class TensorStats:
         if hasattr(tensor, "to_local"):  # a DTensor: this rank's part
             tensor = tensor.to_local()
         if not isinstance(tensor, Tensor) or not _is_plain(tensor):
+            return
+        if is_transformed():
             return
         if tensor.device.type == "cuda" and is_capturing():
             return  # what is launched now would become part of the training's CUDA graph
