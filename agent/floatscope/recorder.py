@@ -128,6 +128,9 @@ class FlightRecorder:
                 why = error.strerror or error
                 self._guard.say_once("recorder", f"cannot write {self.path} ({why}). {_OFF}")
         if self._is_last:
+            if self._file is not None and not self._is_ending_written:
+                with contextlib.suppress(OSError):  # its room is there, whatever else could not be written
+                    self._write_ending(self._file)
             self._close()
             self.is_done = True
         return None
@@ -184,6 +187,8 @@ class FlightRecorder:
             packed = pack(row, file.number_of)
             is_whole = file.append(self._number, packed)
             self._number += 1
+            if file.is_disk_full:
+                continue
             if not is_whole or packed.left_out:
                 self._guard.say_once(
                     "recorder room",
@@ -192,6 +197,12 @@ class FlightRecorder:
                 )
         if not self._is_ending_written:
             self._write_ending(file)
+        if file.is_disk_full:
+            self._guard.say_once(
+                "recorder disk",
+                f"the disk is full: {self.path} keeps the newest steps in the room that it has, and how the "
+                "run ends. Training goes on.",
+            )
 
     def _open(self) -> RecorderFile:
         config = self._config
@@ -224,12 +235,13 @@ class FlightRecorder:
         now = time.monotonic()
         if info is self._told or (now - self._told_at < DESCRIBE_EVERY_S and not self._is_last):
             return
+        is_first = self._told is None
         self._told, self._told_at = info, now
         config = self._config
         full = description(info, run_id=self._run_id, rank=config.rank, coordinates=dict(config.coordinates))
         for form in fitting(full):
-            if file.slot(RUN, form):
-                return
+            if file.slot(RUN, form) or (file.is_disk_full and not is_first):
+                return  # an earlier whole description says more than a later short one
 
     def _write_ending(self, file: RecorderFile) -> None:
         ending = self._ending

@@ -1,9 +1,10 @@
 """Writes the flight recorder's file (see ``protocol.ring``).
 
 The slot of the step under way is mapped into memory, so that the training thread writes it without a system
-call; its pages are allocated first, since a full disk would answer a store to a hole with SIGBUS. Everything
-else is written with ``pwrite`` by the sender's thread: the same page cache, which outlives the process, but
-a full disk is an error that can be taken, and no page of it counts as memory of the process.
+call; its pages are allocated first, since a full disk answers a store to a hole with SIGBUS. Room for the
+ending and a short description is allocated too: a disk that fills up later does not hide how a run ended.
+Everything else is written with ``pwrite`` by the sender's thread: the same page cache, which outlives the
+process, but a full disk is an error that can be taken, and no page of it counts as memory of the process.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ class RecorderFile:
         self._names, self._names_next = halves(self.layout.names)
         self._names_at = self._names.at
         self._slots = {ENDING: 0, RUN: 0}
+        self._is_disk_full = False
         self._now = 0
         self._now_halves = halves(self.layout.now)
         if not hasattr(os, "pwrite"):
@@ -70,10 +72,11 @@ class RecorderFile:
         partial = path.with_name(f"{path.name}.{os.getpid()}.new")
         self._fd = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
-            front = self.layout.now.end
-            _allocate(self._fd, front)
+            front = self.layout.ending.end
+            for at, size in [(0, front), *((half.at, PAGE) for half in halves(self.layout.run))]:
+                _allocate(self._fd, at, size)
             _write(self._fd, pack_header(self.layout, rank=rank, created=created).ljust(front, b"\0"), 0)
-            self._map = mmap.mmap(self._fd, front) if is_mapped else None
+            self._map = mmap.mmap(self._fd, self.layout.now.end) if is_mapped else None
             os.replace(partial, path)  # a file under this name is always a whole recorder
         except BaseException:
             os.close(self._fd)
@@ -82,6 +85,11 @@ class RecorderFile:
             raise
         self._scalars = _Ring(self._fd, self.layout.scalars, SCALARS, most=steps)
         self._details = _Ring(self._fd, self.layout.details, DETAILS, most=steps)
+
+    @property
+    def is_disk_full(self) -> bool:
+        """Whether something had no room on the disk."""
+        return self._is_disk_full or self._scalars.is_disk_full or self._details.is_disk_full
 
     def now(self, payload: bytes) -> None:
         """Writes the step under way, from one thread. Mapped: takes no lock and makes no system call."""
@@ -98,17 +106,19 @@ class RecorderFile:
         return halves(self._slot(kind))[0].size - FRAME_BYTES
 
     def slot(self, kind: bytes, payload: bytes) -> bool:
-        """Writes the ending or the description. False, and nothing is written, if it does not fit."""
+        """Writes the ending or the description. False, and what was there stays, if it does not fit."""
         packed = zlib.compress(payload, 6)
         if len(packed) > self.slot_room(kind):
             return False
-        self._slots[kind] += 1
-        half = halves(self._slot(kind))[self._slots[kind] & 1]
-        _write(self._fd, seal(kind, self._slots[kind], packed, flags=PACKED), half.at)
+        number = self._slots[kind] + 1
+        half = halves(self._slot(kind))[number & 1]
+        if not self._fits(seal(kind, number, packed, flags=PACKED), half.at):
+            return False
+        self._slots[kind] = number
         return True
 
     def number_of(self, names: tuple[str, ...]) -> int | None:
-        """The number of a list of names, which is written on its first use; None if it can never fit.
+        """The number of a list of names, which is written on its first use; None if it does not fit.
 
         A half of the region that is full gives way to the other; lists in use are written there anew, only
         records from before the last change lose their names.
@@ -126,25 +136,37 @@ class RecorderFile:
             self._numbers.clear()
             self._names, self._names_next = self._names_next, self._names
             self._names_at = self._names.at
-        _write(self._fd, frame, self._names_at)
+        if not self._fits(frame, self._names_at):
+            return None
         self._names_at += len(frame)
         self._numbers[names] = self._next_number
         self._next_number += 1
         return self._numbers[names]
 
     def append(self, number: int, packed: Packed) -> bool:
-        """Writes the records of a step; the oldest make room. False if the statistics do not fit at all."""
-        self._scalars.append(number, packed.scalars)
+        """Writes the records of a step; the oldest make room. False if not all of it fits."""
+        is_whole = self._scalars.append(number, packed.scalars)
         if packed.details is None:
             self._details.forget_before(number)
-            return True
-        return self._details.append(number, packed.details)
+            return is_whole
+        return self._details.append(number, packed.details) and is_whole
 
     def close(self) -> None:
         """Unmaps and closes the file, which stays."""
         if self._map is not None:
             self._map.close()
         os.close(self._fd)
+
+    def _fits(self, data: bytes, at: int) -> bool:
+        """Writes it if the disk has room. Raises OSError for anything else."""
+        try:
+            _write(self._fd, data, at)
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise
+            self._is_disk_full = True
+            return False
+        return True
 
     def _slot(self, kind: bytes) -> Region:
         return self.layout.ending if kind == ENDING else self.layout.run
@@ -158,6 +180,7 @@ class _Ring:
     """
 
     def __init__(self, fd: int, region: Region, kind: bytes, *, most: int) -> None:
+        self.is_disk_full = False
         self._fd = fd
         self._kind = kind
         self._start, self._end = region.at, region.end
@@ -167,7 +190,7 @@ class _Ring:
         self._live: deque[tuple[int, int]] = deque()  # offset and number of each record, the oldest first
 
     def append(self, number: int, payload: bytes) -> bool:
-        """Writes a record. False if it is larger than the ring. Raises OSError."""
+        """Writes a record. False if it is larger than the ring or the disk has no room. Raises OSError."""
         self.forget_before(number)
         frame = seal(self._kind, number, payload)
         if len(frame) > self._end - self._start:
@@ -175,8 +198,11 @@ class _Ring:
         try:
             self._put(frame, number)
         except OSError as error:
-            if error.errno not in _NO_ROOM or self._reached == self._start:
+            if error.errno not in _NO_ROOM:
                 raise
+            self.is_disk_full = True
+            if self._reached == self._start:
+                return False
             self._end = self._reached  # the disk is full: go round in what there is
             if len(frame) > self._end - self._start:
                 return False
@@ -208,11 +234,11 @@ class _Ring:
         _write(self._fd, b"\0\0\0\0", offset)
 
 
-def _allocate(fd: int, size: int) -> None:
+def _allocate(fd: int, at: int, size: int) -> None:
     """Has the disk set blocks aside; a file system that cannot gets real zeros from the caller."""
     if hasattr(os, "posix_fallocate"):
         try:
-            os.posix_fallocate(fd, 0, size)
+            os.posix_fallocate(fd, at, size)
         except OSError as error:
             if error.errno in _NO_ROOM:
                 raise
@@ -228,8 +254,11 @@ def _write(fd: int, data: bytes, at: int) -> None:
 def rotate(path: Path, beside: Path) -> None:
     """Keeps what an earlier life of the run left at ``path`` and ``beside``, unless that life ended well.
 
-    They become ``.1``, what was ``.1`` becomes ``.2``; the oldest of three goes. Raises OSError.
+    They become ``.1``, what was ``.1`` becomes ``.2``; the oldest of three goes. A file beside it in which
+    nothing stands goes at once. Raises OSError.
     """
+    if beside.exists() and not beside.stat().st_size:
+        beside.unlink(missing_ok=True)
     if not path.exists() or ended_well(path):
         beside.unlink(missing_ok=True)
         return

@@ -190,6 +190,15 @@ def test_the_fault_file_moves_with_its_recorder(spool: Path) -> None:
     assert not (spool / "fly" / "rank0.fault.txt").exists()
 
 
+def test_an_empty_fault_file_is_not_kept_with_a_recorder(spool: Path) -> None:
+    """A process that was killed leaves one in which nothing stands; the next life takes it away."""
+    run("train(0, 5); os._exit(3)")
+    assert not (spool / "fly" / "rank0.fault.txt").read_bytes()
+    run("train(0, 5); monitor.finish()")
+    assert (spool / "fly" / "rank0.recorder.1").exists()
+    assert not list((spool / "fly").glob("*.fault.txt*"))
+
+
 def test_the_step_that_ended_is_known_before_its_record(spool: Path) -> None:
     """A process killed right after a step has no record of it yet; what the host knew of it is there."""
     run("train(0, 5)\nmonitor._sender.put = id\nmonitor.step(5, loss=7.5)\nos.kill(os.getpid(), 9)")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
 import textwrap
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +66,66 @@ def test_a_disk_that_fills_up_is_gone_round_in(tmp_path: Path) -> None:
         cwd=Path(__file__).parents[2],
     )
     assert done.stdout.split() == ["True", "True", "True"], done.stderr
+
+
+class FillsUp:
+    """A disk on which only pages that were allocated or written before it was full can be written."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.is_full = False
+        self._pages: set[tuple[int, int]] = set()
+        self._write, self._allocate = os.pwrite, os.posix_fallocate
+        monkeypatch.setattr("os.pwrite", self.pwrite)
+        monkeypatch.setattr("os.posix_fallocate", self.posix_fallocate)
+
+    def _take(self, fd: int, at: int, size: int) -> None:
+        inode = os.fstat(fd).st_ino
+        pages = {(inode, page) for page in range(at // 4096, (at + size - 1) // 4096 + 1)}
+        if self.is_full and not pages <= self._pages:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._pages |= pages
+
+    def pwrite(self, fd: int, data: Any, at: int) -> int:
+        self._take(fd, at, len(data))
+        return self._write(fd, data, at)
+
+    def posix_fallocate(self, fd: int, at: int, size: int) -> None:
+        self._take(fd, at, size)
+        self._allocate(fd, at, size)
+
+
+@pytest.mark.parametrize("full_from", [0, 20])
+@pytest.mark.parametrize("status", ["finished", "crashed"])
+def test_on_a_disk_that_fills_up_the_end_of_the_run_is_still_recorded(
+    spool: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    full_from: int,
+    status: str,
+) -> None:
+    """Its room is taken at the start: a run that finished is not told as one that was killed."""
+    disk = FillsUp(monkeypatch)
+    monitor = floatscope.watch(run="s", run_id="fly", mode="local", gpu=False, strict=True, diagnose=False)
+    path = spool / "fly" / "rank0.recorder"
+    while not path.exists():
+        time.sleep(0.01)
+    for step in range(200):
+        if step == full_from:
+            if step:
+                while not list(read_file(path).rows()):
+                    time.sleep(0.05)
+            disk.is_full = True
+        monitor.batch([1], data_id=f"b{step}")
+        monitor.step(loss=float(step), **{f"scalar_{step % 7}": 1.0})
+    monitor.finish(status, "x" * 3000)
+    recording = read_file(path)
+    assert recording.ending is not None
+    assert (recording.ending.status, recording.ending.reason) == (status, "x" * 3000)
+    assert recording.now is not None
+    assert (recording.now.ended, recording.now.data_id) == (199, "b199")
+    assert recording.description["run_id"] == "fly"
+    assert caplog.text.count("the disk is full") == 1
+    assert "you lose the flight recorder" not in caplog.text
 
 
 MOUNTS = """\

@@ -64,7 +64,7 @@ def batches(recording: Recording, tally: Tally) -> Iterator[tuple[int, Batch]]:
         waiting.append(row)
     yield from columns.batches(recording.rank, waiting)
     if recording.missing:
-        tally.note(f"records that are damaged were passed over: {recording.missing:,}")
+        tally.note(f"records that are missing or damaged were passed over: {recording.missing:,}")
     if recording.lost:
         tally.note(f"values were left out since their names are damaged: {recording.lost:,}")
     for note in recording.notes:

@@ -96,7 +96,7 @@ def tell(path: str, recording: Recording, *, steps: tuple[int | None, int | None
     status, ended, signal = how_it_ended(recording, fault=fault)
     damage = list(recording.notes)
     if recording.missing:
-        damage.append(f"records that are damaged: {recording.missing:,}")
+        damage.append(f"records that are missing or damaged: {recording.missing:,}")
     left_out = description.get("left_out")
     if isinstance(left_out, list) and left_out:
         damage.append("no room for all of the run's description: " + ", ".join(map(str, left_out[:20])))
