@@ -47,19 +47,25 @@ class MonitorConfig:
     run: str
     """Display name of the run."""
     project: str = "default"
+    """A group of runs, which the dashboard can show by itself."""
     run_id: str | None = None
     """Identity; the same id resumes the run. None: derived from name and launcher job."""
     baseline: str | None = None
     """run_id of the run to compare with. Never guessed."""
     mode: str = "local"
-    """"server" sends, "local" writes a log file, "off" does nothing."""
+    """"server" sends, "local" writes a log file, "off" does nothing. Not given: "server" with a url."""
     rank: int = 0
+    """Which process of the job this is, from 0. Not given: what the launcher says."""
     url: str | None = None
+    """Address of the server, http(s)://host[:port]. None: FLOATSCOPE_URL."""
     token: str | None = field(default=None, repr=False)
+    """Bearer token of the server. None: FLOATSCOPE_TOKEN."""
     spool_dir: Path = Path(DEFAULT_SPOOL_DIR)
+    """Folder of all files, best on a local disk: spool, log, verdict, flight recorder, captures."""
     log_path: Path | None = None
     """Where to write the floatscope log (JSONL); also beside a server. None: in spool_dir in local mode."""
     launch: Launch = Launch()
+    """What the launcher says about this process; not an argument of watch()."""
 
     stats_every: int = STATS_EVERY_STEPS
     """Steps between statistics that read whole tensors; 1 is every step."""
@@ -68,9 +74,11 @@ class MonitorConfig:
     weight_updates: bool = True
     """update_ratio and unchanged_pct, which need a copy of the old weights."""
     copy_budget_bytes: int = COPY_BUDGET_BYTES
+    """Copies of old weights alive at a time; what does not fit takes turns."""
     gpu: bool | None = None
     """NVML readings; None: where there is an NVIDIA GPU."""
     gpu_every_s: float = 5.0
+    """Time between NVML readings, on a thread of their own."""
     scaler: Any = None
     """torch.amp.GradScaler, if loss scaling is used."""
     vocab_size: int | None = None
@@ -116,15 +124,19 @@ class MonitorConfig:
     spool_bytes: int = 2**30
     """Size of the spool of one rank at most; the oldest detail goes first, scalars last."""
     flush_every_s: float = 1.0
+    """Longest time that steps wait for their batch, and so the most that SIGKILL costs."""
     batch_steps: int = 256
     """A batch goes out after flush_every_s or this many steps."""
     memory_rows: int = 20_000
-    """Steps kept in memory while the server is away; beyond, the oldest are dropped and counted."""
+    """Steps kept in memory where there is no spool; beyond, the oldest are dropped and counted."""
     memory_bytes: int = 64 * 2**20
+    """Size of them at most; beyond, the oldest lose their statistics, then go."""
     request_timeout_s: float = 10.0
+    """Longest time for one request to the server."""
     close_timeout_s: float = 10.0
     """Longest wait of finish() for the last rows to be delivered."""
     compress: bool = True
+    """Bodies of requests are compressed (gzip)."""
     strict: bool = False
     """Raise the agent's own failures instead of swallowing them (tests)."""
 
