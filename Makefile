@@ -60,9 +60,10 @@ bench-diagnosis: $(STAMPS)/all $(STAMPS)/test ## the full injection library, res
 	$(BIN)/python -m benchmarks.diagnosis run
 	$(BIN)/python -m benchmarks.diagnosis evaluate
 
-docs: $(STAMPS)/all ## regenerate the documentation pages of the rules
+docs: $(STAMPS)/all ## regenerate the pages of the rules, the formats and the settings
 	$(BIN)/python -m floatscope_diagnostics.rule_docs docs/rules
 	$(BIN)/python -m floatscope_diagnostics.format_docs docs/diagnose.md
+	$(BIN)/python -m tests.repo.settings_docs docs/settings.md
 
 clean: ## remove the environments and caches
 	rm -rf .venv .venv-bare .venv-wheel .venv-te .venv-integrations dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

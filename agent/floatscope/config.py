@@ -70,7 +70,7 @@ class MonitorConfig:
     stats_every: int = STATS_EVERY_STEPS
     """Steps between statistics that read whole tensors; 1 is every step."""
     layer_hooks: bool = True
-    """Statistics of plain torch.nn.Linear layers by forward and gradient hooks."""
+    """Statistics of plain layers (any with a weight matrix, not cast to FP8) by forward and gradient hooks."""
     weight_updates: bool = True
     """update_ratio and unchanged_pct, which need a copy of the old weights."""
     copy_budget_bytes: int = COPY_BUDGET_BYTES
