@@ -9,6 +9,7 @@ from typing import Any
 from floatscope.look import GLANCE, SAMPLE, Look
 
 CLOSER_LOOK_STEPS = 3  # steps measured in full after the loss turned non-finite
+MOST_AHEAD = 10_000  # steps for which a wish holds; it is renewed while there is a reason
 MOST_SUSPECTS = 64  # layers looked at in full at a time; a server that names more means all of them
 
 
@@ -33,9 +34,11 @@ class Schedule:
         self._wish: _Wish | None = None  # one reference: others set it while the loop reads it
         self._closer_until = -1
         self._ease = 1
+        self._step = 0
 
     def look(self, step: int) -> Look:
         """How closely this step is looked at."""
+        self._step = step
         wish = self._wish
         asked = GLANCE
         if wish is not None and step <= wish.until and step % wish.every == 0:
@@ -54,6 +57,7 @@ class Schedule:
         every, until = settings.get("stats_every"), settings.get("until_step")
         if type(every) is int and every >= 1 and type(until) is int:
             suspects = _names(settings.get("layers"))
+            until = min(until, self._step + MOST_AHEAD)
             self._wish = _Wish(every, until, Look(suspects=suspects) if suspects else SAMPLE)
 
     def ease(self, factor: int) -> None:

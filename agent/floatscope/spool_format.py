@@ -26,6 +26,7 @@ _HEAD = struct.Struct(
 _SLOT = struct.Struct("<qII")  # seq (-1: none) state crc
 HEAD_BYTES = _HEAD.size + _SLOT.size
 _NO_SEQ = -1
+_MOST_NUMBER = 2**62  # of batches: what is above was never written, and could not be counted on
 
 
 class Kind(enum.IntEnum):
@@ -138,7 +139,11 @@ def _frame(data: bytes, at: int) -> Frame | None:
     mark, kind, flags, zero, first, last, steps, detail, length, _, crc = _HEAD.unpack_from(data, at)
     if mark != MARK or crc != zlib.crc32(data[at : at + _HEAD.size - 4]):
         return None
-    if length > min(MAX_PAYLOAD_BYTES, len(data) - at - HEAD_BYTES) or first > last or zero:
+    if (
+        length > min(MAX_PAYLOAD_BYTES, len(data) - at - HEAD_BYTES)
+        or not first <= last < _MOST_NUMBER
+        or zero
+    ):
         return None
     try:
         kind, flags = Kind(kind), Flag(flags)

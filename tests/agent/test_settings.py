@@ -250,6 +250,15 @@ def test_the_schedule() -> None:
         schedule.ask(nonsense)
 
 
+def test_a_wish_for_ever_ends() -> None:
+    """A server that has asked for every step may be gone since; one that has a reason asks again."""
+    schedule = Schedule(10)
+    schedule.look(7)
+    schedule.ask({"stats_every": 1, "until_step": 2**62})
+    assert schedule.look(10_007).is_sampled
+    assert not schedule.look(10_008).is_sampled
+
+
 def heavy_row(step: int) -> Row:
     names = tuple(f"layer{i}/input" for i in range(1000))
     return Row(step, 0.0, {"loss": 1.0}, [Block(names, {"amax": np.ones(1000, np.float32)})])

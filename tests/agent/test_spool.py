@@ -82,6 +82,15 @@ def test_any_bytes_can_be_scanned(data: bytes) -> None:
             assert frame.payload_at + frame.length <= len(start) + len(data)
 
 
+def test_numbers_that_could_not_be_counted_on_from_are_no_frame(tmp_path: Path) -> None:
+    """Else every batch after them would have a number that no file can hold."""
+    (tmp_path / "00000001.seg").write_bytes(form.MAGIC + form.pack(Kind.BATCH, b"x", last=2**64 - 1, steps=1))
+    spool = Spool.open(tmp_path, limit_bytes=2**20)
+    assert (spool.damaged, len(spool.entries)) == (1, 0)
+    add(spool, batch_of([1]))
+    spool.close()
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_a_spool_of_damaged_files_opens_and_gives_only_what_was_put_in(

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from floatscope.assembly import watch
+from floatscope.config import from_env
 from floatscope.crash import reason_of, status_of
 from floatscope.guard import Guard
 from floatscope.integrations.means import MeanLoss
@@ -42,7 +43,8 @@ def watch_trainer(trainer: Any, *, run: str, **settings: Any) -> Monitor:
             f"watch_trainer() got a {type(trainer).__name__} without {', '.join(missing)}; pass the Trainer "
             "that config.build() returns"
         )
-    guard = Guard(strict=settings.get("strict") is True, speaks=True)
+    known, _ = from_env({"run": run, **settings})
+    guard = Guard(strict=known.strict, speaks=known.rank == 0)
     area = guard.area("torchtitan integration", loses="steps of this run")
     with area:
         settings["config"] = {**jsonable(trainer.config.to_dict()), **settings.get("config", {})}
