@@ -48,7 +48,7 @@ def device_of_thread() -> int | None:
     Each thread has its own; in a new one it is 0, whatever the training has chosen.
     """
     torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_available() or not torch.cuda.is_initialized():
+    if torch is None or not torch.cuda.is_initialized():  # asking for more could start the driver
         return None
     return int(torch.cuda.current_device())
 
@@ -59,7 +59,7 @@ def place_of_process(local_rank: int | None, device: int | None = None) -> GpuPl
     device: index of torch's GPU in the training thread, by default the local rank's.
     """
     torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_available() or not torch.cuda.is_initialized():
+    if torch is None or not torch.cuda.is_initialized():
         return GpuPlace(local_rank or 0, None)
     index = device if device is not None else (local_rank or 0) % torch.cuda.device_count()
     uuid = getattr(torch.cuda.get_device_properties(index), "uuid", None)
