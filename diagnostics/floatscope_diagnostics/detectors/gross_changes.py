@@ -34,16 +34,16 @@ FADE_LOG2 = 0.5  # octaves a row: a peak eight rows ago still covers four octave
 FADE_PCT = 5.0  # points of underflow a row
 KNOWN_ROWS = 2  # rows of a tensor before it is judged
 # By class: forward, weight, backward.
-LEAP_LOG2 = (3.0, 2.0, 10.0)  # octaves in one row [1.4, 0.1, 5.2]
-IDLE_LOG2 = (6.0, 4.0, 12.0)  # bits unused beyond what was unused before the leap [1.1, 1.0, 3.8]
+LEAP_LOG2 = (3.5, 2.0, 12.0)  # octaves in one row [2.4, 0.1, 8.0]
+IDLE_LOG2 = (6.0, 4.0, 12.0)  # bits unused beyond what was unused before the leap [2.9, 0.1, 9.9]
 RETURN_LOG2 = (2.0, 1.0, 4.0)  # amax this close to what it was is back
 RETURN_ROWS = 3
-CLIPPED_PCT = (25.0, 101.0, 60.0)  # of the elements [17, -, 6]; a weight that leaps is no stale scale
+CLIPPED_PCT = (25.0, 101.0, 60.0)  # of the elements [4.6, -, 11]; a weight that leaps is no stale scale
 CLIPPED_RISE_LOG2 = (1.5, 1.5, 3.0)  # beside it: clipping that grew bit by bit is judged by its level
 LOST_PCT = 10.0  # points of underflow above what the tensor lost before
-FLUSHED_PCT = 95.0  # of a gradient
+FLUSHED_PCT = 95.0  # of a gradient [8.6]
 FLUSHED_STAYS_PCT = 80.0  # and on it goes, once it has begun
-FLUSHED_RISE_PCT = 40.0
+FLUSHED_RISE_PCT = 40.0  # [8.1]
 FLUSHED_ROWS = 3  # the first pass of delayed scaling flushes gradients for one or two
 NEVER = -(1 << 40)
 
