@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
 
 from floatscope.client import Answer
+from floatscope.jsonable import one_line
 
 
 class Verdict(enum.Enum):
@@ -33,6 +38,19 @@ _BY_STATUS = {
 }
 
 
+@dataclass(frozen=True)
+class News:
+    """What a server's answers say beside what became of the batch; called in the sender's thread.
+
+    settings: what the server wants changed.  verdict: the verdict in short, as it stands in the answer.
+    url: where the run can be watched, once.
+    """
+
+    settings: Callable[[Mapping[str, Any]], None] = lambda settings: None
+    verdict: Callable[[object], None] = lambda verdict: None
+    url: Callable[[str], None] = lambda url: None
+
+
 def read_answer(answer: Answer) -> Verdict:
     """The verdict on one answer. What is not understood is a reason to try again, never to give up."""
     if answer.status in (200, 201, 202):
@@ -47,7 +65,17 @@ def detail(answer: Answer) -> str:
     """The server's own words, on one line and short."""
     body = answer.body or {}
     text = body.get("detail") or body.get("title") or answer.text
-    return " ".join(str(text).split())[:300]
+    return one_line(str(text), most=300)
+
+
+def said(answer: Answer) -> str:
+    """Status and the server's words, or what the status is called where there are none."""
+    try:
+        name = HTTPStatus(answer.status).phrase
+    except ValueError:  # a status of its own making
+        name = ""
+    words = detail(answer) or name
+    return f"{answer.status} ({words})" if words else str(answer.status)
 
 
 def expected_seq(answer: Answer) -> int | None:

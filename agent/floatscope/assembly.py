@@ -10,17 +10,18 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from floatscope.answers import News
 from floatscope.backlog import Backlog
 from floatscope.capture import Captures
 from floatscope.catalog import Catalog
 from floatscope.client import HttpTransport, address_of
 from floatscope.config import MonitorConfig, from_env
 from floatscope.courier import Threaded
-from floatscope.delivery import Delivery, News
+from floatscope.delivery import Delivery
 from floatscope.findings import FindingBoard, Herald
 from floatscope.guard import Guard
 from floatscope.identity import choose_run_id, thread_name, unique_in_process
-from floatscope.jsonable import describe, jsonable
+from floatscope.jsonable import jsonable, one_line
 from floatscope.local import LocalDiagnosis, verdict_path_of
 from floatscope.monitor import Monitor
 from floatscope.outbox import Outbox
@@ -143,7 +144,11 @@ def _assemble(model: Any, optimizer: Any, config: MonitorConfig, *, run_id: str,
     def farewell() -> str | None:
         if log is None or config.mode != "local" or config.rank != 0:
             return None
-        return (None if diagnosis is None else diagnosis.farewell()) or log.farewell()
+        said = None if diagnosis is None else diagnosis.farewell()
+        if said is not None and log.lost_rows:
+            lost = f"{log.lost_rows:,} steps are missing in that log: they could not be written"
+            return f"{said}\nfloatscope: {lost}"
+        return said or log.farewell()
 
     probes = attach(model, optimizer, config, guard=guard, catalog=catalog)
     return Monitor(
@@ -191,7 +196,7 @@ def _shown(config: MonitorConfig) -> Callable[[str], None]:
 
     def show(url: str) -> None:
         if config.rank == 0:
-            sys.stderr.write(f"floatscope: watching this run at {describe(url)}\n")
+            sys.stderr.write(f"floatscope: watching this run at {one_line(url, most=500)}\n")
 
     return show
 
@@ -247,6 +252,7 @@ def _delivery(
         outbox=outbox,
         guard=guard,
         news=news,
+        gives_up=True,
     )
 
 

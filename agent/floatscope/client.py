@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
+from floatscope.jsonable import one_line
+
 MAX_ANSWER_BYTES = 2**20  # the largest honest answer is settings and a problem description, a few kB
 _CHUNK_BYTES = 2**16
 
@@ -166,5 +168,6 @@ def _json_object(data: bytes) -> Mapping[str, Any] | None:
 def _describe(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return "no answer in time"
-    text = " ".join(str(error).split())[:200]
+    most = 60 if isinstance(error, http.client.BadStatusLine) else 200  # it is of the other side's making
+    text = one_line(str(error), most=most)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -13,44 +13,30 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
 from urllib.parse import quote
 
-from floatscope.answers import Verdict, detail, expected_seq, read_answer, retry_after_s, whole
+from floatscope.answers import News, Verdict, detail, expected_seq, read_answer, retry_after_s, said, whole
 from floatscope.client import Answer, TransportError
 from floatscope.courier import Courier, Request
 from floatscope.guard import Guard
 from floatscope.outbox import Outbox
 from floatscope.parcels import History, Parcel
+from floatscope.patience import Patience
 from floatscope.protocol.runinfo import RunInfo
 from floatscope.protocol.strict_json import dumps
 from floatscope.rows import Row
 
-FIRST_RETRY_S = 0.5
-LONGEST_RETRY_S = 30.0
+GIVE_UP_S = 1.0  # after the end of the run, for a server that does not answer
 SAY_AFTER_FAILURES = 3  # a server that restarts is back before; nobody needs to hear of it
 _JSON = {"Content-Type": "application/json"}
-
-
-@dataclass(frozen=True)
-class News:
-    """What a server's answers say beside what became of the batch; called in the sender's thread.
-
-    settings: what the server wants changed.  verdict: the verdict in short, as it stands in the answer.
-    url: where the run can be watched, once.
-    """
-
-    settings: Callable[[Mapping[str, Any]], None] = lambda settings: None
-    verdict: Callable[[object], None] = lambda verdict: None
-    url: Callable[[str], None] = lambda url: None
 
 
 class Delivery:
     """Sends the rows of one rank to a server. An outlet of the sender (see ``sender.Outlet``).
 
-    info: the newest description of the run; a new object means it changed.
+    info: the newest description of the run; a new object means it changed.  gives_up: whether the end of the
+    run is not held up by a server that does not answer, where everything lies on disk.
     """
 
     def __init__(
@@ -63,14 +49,13 @@ class Delivery:
         outbox: Outbox,
         guard: Guard,
         news: News | None = None,
+        gives_up: bool = False,
         clock: Callable[[], float] = time.monotonic,
         rng: random.Random | None = None,
     ) -> None:
         self.is_done = False
         self.is_stopped = False
         self.is_shared = False  # another process has sent under this run and rank
-        self.failures = 0  # in a row
-        self.last_failure: str | None = None
         self.ending: tuple[str, str | None] | None = None
         self._is_refused = False
         self._run_id = run_id
@@ -82,14 +67,16 @@ class Delivery:
         self._guard = guard
         self._news = news or News()
         self._clock = clock
-        self._rng = rng or random.Random()
+        self._gives_up = gives_up
+        self.patience = Patience(rng or random.Random())
+        self._ended_at = 0.0
+        self._is_trouble_told = self._is_left_told = False
         self._then: Callable[[Answer], None] | None = None  # what to do with the answer that is awaited
         self._history = History()
         self._known_tables: set[str] = set()
         self._sent_info: RunInfo | None = None
         self._was_registered = False
         self._next_seq = 0
-        self._not_before = 0.0
 
     @property
     def undelivered(self) -> int:
@@ -109,11 +96,14 @@ class Delivery:
     def finish(self, status: str, reason: str | None) -> None:
         """Says how the run ended; it is sent once all rows are there. A pause after failures is cut short."""
         self.ending = (status, reason)
-        self._not_before = 0.0
+        self._ended_at = self._clock()
+        self.patience.not_before = 0.0
 
     def abort(self) -> None:
         """Ends a request under way; nothing is sent after that."""
         self.is_stopped = True
+        if self._then is not None and self.patience.last_failure is None:
+            self.patience.last_failure = "the server had not answered yet"
         self._courier.abort()
 
     def work(self) -> float | None:
@@ -130,22 +120,50 @@ class Delivery:
                 self._rest(is_all_said=False)
             return None
         if self._then is None:
-            wait = self._not_before - now if now < self._not_before else self._next(now)
+            due = self.patience.not_before
+            wait = due - now if now < due else self._next(now)
             if self._then is None:
-                return wait
+                return None if self._gave_up(now) else wait
         self._listen(self._then)
-        return max(self._not_before - self._clock(), 0.0) if self._then is None else None
+        if self._then is None:
+            return max(self.patience.not_before - self._clock(), 0.0)
+        self._watch(now)
+        return None
 
     def left_behind(self) -> str | None:
-        """What became of steps that were not delivered. Only once the sender's thread has ended."""
+        """What became of steps that were not delivered, once. Only when nothing is sent any more."""
         kept, lost, path = self._outbox.left
+        why = "" if self.patience.last_failure is None else f" ({self.patience.last_failure})"
         parts = []
         if kept and path is not None:
-            where = f"{kept:,} steps could not be delivered and are kept in {path}"
+            where = f"{kept:,} steps could not be delivered{why} and are kept in {path}"
             parts.append(f"{where}; to deliver them: floatscope resend {path.parent.parent}")
+            why = ""
         if lost:
-            parts.append(f"{lost:,} steps could neither be delivered nor kept and are lost")
-        return "; ".join(parts) or None
+            parts.append(f"{lost:,} steps could neither be delivered nor kept{why} and are lost")
+        is_told, self._is_left_told = self._is_left_told, True
+        return None if is_told else "; ".join(parts) or None
+
+    def _watch(self, now: float) -> None:
+        """Looks how long a request has been under way."""
+        waited = self.patience.hangs_for(now)
+        if waited is not None:
+            self.patience.last_failure = f"the server has not answered for {waited:.0f} s"
+            self._tell_trouble(self.patience.last_failure)
+        self._gave_up(now)
+
+    def _gave_up(self, now: float) -> bool:
+        """Ends the wait for a server that does not answer: what it has not taken lies on disk."""
+        is_over = self.ending is not None and now - self._ended_at >= GIVE_UP_S
+        if not (self._gives_up and is_over and self.patience.is_away(now)) or self._outbox.in_memory:
+            return False
+        if not self.is_done:
+            self.abort()
+            self._rest(is_all_said=False)
+            left = self.left_behind()
+            if left is not None:
+                self._guard.say(left)
+        return True
 
     def _next(self, now: float) -> float | None:
         """Asks what is next. Returns seconds to wait where there is nothing to ask yet."""
@@ -166,12 +184,16 @@ class Delivery:
     def _ask(self, request: Request, then: Callable[[Answer], None]) -> None:
         self._courier.send(request)
         self._then = then
+        self.patience.asked(self._clock())
 
     def _listen(self, then: Callable[[Answer], None]) -> None:
         outcome = self._courier.outcome()
         if outcome is None:
             return
         self._then = None
+        self.patience.answered(
+            is_ours=isinstance(outcome, Answer) and (outcome.body is not None or outcome.status == 429)
+        )
         if isinstance(outcome, TransportError):
             if not self.is_stopped:
                 self._retry_later(f"no answer from the server ({outcome})")
@@ -222,7 +244,7 @@ class Delivery:
         if verdict is Verdict.STOP:
             self._stop(answer)
         elif parcel is None or parcel.seq is None or verdict is Verdict.RETRY:
-            self._retry_later(f"the server answered {answer.status} {detail(answer)}", retry_after_s(answer))
+            self._retry_later(f"the server answered {said(answer)}", retry_after_s(answer))
         elif verdict is Verdict.OK:
             self._delivered(parcel, parcel.seq, answer)
         elif verdict is Verdict.UNKNOWN_RUN:
@@ -233,7 +255,7 @@ class Delivery:
         elif verdict in (Verdict.TOO_LARGE, Verdict.REFUSED):
             self._divide(parcel, parcel.seq, answer)
         elif expected is None or expected == parcel.seq:
-            self._retry_later(f"the server answered {answer.status} {detail(answer)}")
+            self._retry_later(f"the server answered {said(answer)}")
         elif expected < parcel.seq and verdict is Verdict.GAP:
             self._rewind(parcel, expected)
         else:
@@ -346,10 +368,10 @@ class Delivery:
             self._outbox.give_up_memory()
 
     def _succeeded(self, answer: Answer) -> None:
-        if self.failures >= SAY_AFTER_FAILURES:
+        if self._is_trouble_told:
+            self._is_trouble_told = False
             self._guard.say(f"the server answers again; {self.undelivered} steps are on their way.")
-        self.failures = 0
-        self._not_before = 0.0
+        self.patience.succeeded()
         body = answer.body or {}
         if isinstance(body.get("settings"), dict):
             self._news.settings(body["settings"])
@@ -357,19 +379,15 @@ class Delivery:
             self._news.verdict(body["verdict"])
 
     def _retry_later(self, why: str, after_s: float | None = None, *, quiet: bool = False) -> None:
-        """Exponential backoff with jitter, so that the ranks of a job do not all come back in one second."""
-        self.failures += 1
-        self.last_failure = why
-        delay = min(FIRST_RETRY_S * 2.0 ** min(self.failures - 1, 10), LONGEST_RETRY_S)
-        self._not_before = self._clock() + max(delay * self._rng.uniform(0.5, 1.0), after_s or 0.0)
-        if self.failures == SAY_AFTER_FAILURES and not quiet:
-            self._guard.say_once(
-                "unreachable",
-                f"{why}. It is tried again; meanwhile the steps are kept {self._where()}. Training goes on.",
-            )
+        """The same again after a pause.  after_s: what the server asked for."""
+        self.patience.failed(why, self._clock(), after_s)
+        if self.patience.failures == SAY_AFTER_FAILURES and not quiet:
+            self._tell_trouble(why)
 
-    def _where(self) -> str:
-        spool = self._outbox.spool
-        return (
-            f"in {spool.path}" if spool is not None else f"in memory, up to {self._outbox.most_in_memory:,}"
+    def _tell_trouble(self, why: str) -> None:
+        self._is_trouble_told = True
+        self._guard.say_once(
+            "unreachable",
+            f"{why}. It is tried again; meanwhile the steps are kept {self._outbox.kept_in}. "
+            "Training goes on.",
         )

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections.abc import Callable
 from types import TracebackType
+
+from floatscope.jsonable import printable
 
 FAILURE_LIMIT = 20  # of one area before it is switched off: rides out a hiccup, stays few in a log
 
@@ -19,10 +22,12 @@ logger = logging.getLogger("floatscope")
 class Area:
     """One thing the agent does, as a context manager that keeps its failures inside.
 
-    ``tripped`` becomes true after ``limit`` failures; whoever does the work looks at it first.
+    ``tripped`` becomes true after ``limit`` failures, or at once when a device has no memory left: each try
+    would have its allocator give back what it keeps, and the training wait. Whoever does the work looks at it
+    first.  on_trip: called once when that happens.
     """
 
-    __slots__ = ("_guard", "failures", "limit", "loses", "name", "tripped")
+    __slots__ = ("_guard", "failures", "limit", "loses", "name", "on_trip", "tripped")
 
     def __init__(self, guard: Guard, name: str, *, loses: str, limit: int) -> None:
         self._guard = guard
@@ -31,6 +36,7 @@ class Area:
         self.limit = limit
         self.failures = 0
         self.tripped = False
+        self.on_trip: Callable[[], None] | None = None
 
     def __enter__(self) -> Area:
         return self
@@ -41,15 +47,26 @@ class Area:
         if error is None or not isinstance(error, Exception) or self._guard.strict:
             return False
         self.failures += 1
+        is_out_of_memory = type(error).__name__ == "OutOfMemoryError"  # torch's, which is not imported here
         if self.failures == 1:
+            off = "it is switched off for this run, and " if is_out_of_memory else ""
             self._guard.say(
-                f"{self.name} failed ({_one_line(error)}). Training goes on; you lose {self.loses}.",
+                f"{self.name} failed ({_one_line(error)}). Training goes on; {off}you lose {self.loses}.",
                 error=error,
             )
-        if self.failures >= self.limit and not self.tripped:
+        if (is_out_of_memory or self.failures >= self.limit) and not self.tripped:
             self.tripped = True
-            self._guard.say(f"{self.name} failed {self.failures} times and is switched off for this run.")
+            if self.failures > 1 or not is_out_of_memory:
+                self._guard.say(f"{self.name} failed {self.failures} times and is switched off for this run.")
+            self._left()
         return True
+
+    def _left(self) -> None:
+        """Whoever has to clear up when the area is switched off."""
+        if self.on_trip is not None:
+            clear_up, self.on_trip = self.on_trip, None
+            with contextlib.suppress(Exception):
+                clear_up()
 
 
 class Guard:
@@ -84,7 +101,7 @@ class Guard:
     def say(self, text: str, *, error: BaseException | None = None, level: int = logging.WARNING) -> None:
         """Logs a line; a logging handler that fails does not reach the caller either."""
         with contextlib.suppress(Exception):
-            logger.log(level if self._speaks else logging.DEBUG, "floatscope: %s", text)
+            logger.log(level if self._speaks else logging.DEBUG, "floatscope: %s", printable(text))
             if error is not None:
                 logger.debug("floatscope: traceback of the above", exc_info=error)
 

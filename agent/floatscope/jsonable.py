@@ -45,6 +45,19 @@ def text(value: str) -> str:
     return value[:MOST_CHARS].encode("utf-8", "replace").decode("utf-8").replace("\0", "")
 
 
+def one_line(value: str, *, most: int) -> str:
+    """Text from outside for a log or a terminal: on one line, cut, with nothing in it that acts on either."""
+    words = " ".join(value[: 4 * most].split())
+    return printable(words if len(words) <= most else words[:most] + "...")
+
+
+def printable(value: str) -> str:
+    """The text with what is neither printable nor the end of a line written as an escape."""
+    if value.isprintable():
+        return value
+    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in value)
+
+
 def _number(kind: Any, value: Any) -> Any:
     try:
         number = kind(value)

@@ -76,6 +76,7 @@ class Outbox:
         self._fresh: Parcel | None = None  # the last one written, which is often the next one read
         self._pressure = 0
         self._disk_again_at = 0.0
+        self._is_refused = False  # by the disk, the last time something was to be written
         self._written_about: dict[str, Any] | None = None
 
     @property
@@ -88,6 +89,13 @@ class Outbox:
         """Those that would go with the process."""
         held = sum(len(parcel.batch) for parcel in self._ready if not parcel.entries)
         return held + len(self._backlog) + (len(self._loose.batch) if self._loose is not None else 0)
+
+    @property
+    def kept_in(self) -> str:
+        """Where the steps lie that come now, in words."""
+        if self.spool is None or self._is_refused:
+            return f"in memory, up to {self.most_in_memory:,}"
+        return f"in {self.spool.path}"
 
     @property
     def most_in_memory(self) -> int:
@@ -107,7 +115,9 @@ class Outbox:
             try:
                 self._describe(self.spool, ending)
                 self._write(self.spool, now, is_hurried=is_hurried)
+                self._is_refused = False
             except OSError as error:
+                self._is_refused = True
                 self._disk_again_at = now + TRY_AGAIN_S
                 self._guard.say_once(
                     "spool",

@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from floatscope.answers import News
 from floatscope.backlog import Backlog
 from floatscope.client import Answer, TransportError
-from floatscope.courier import Direct
-from floatscope.delivery import Delivery, News
+from floatscope.courier import Courier, Direct
+from floatscope.delivery import Delivery
 from floatscope.guard import Guard
 from floatscope.outbox import Outbox
 from floatscope.parcels import History
@@ -86,6 +87,8 @@ class Bench:
         spool: Path | None = None,
         limit_bytes: int = 2**30,
         is_strict: bool = True,
+        gives_up: bool = False,
+        courier: Courier | None = None,
     ) -> None:
         self.now = 0.0
         self.server = server or FakeServer()
@@ -99,7 +102,7 @@ class Bench:
         self.delivery = Delivery(
             run_id=RUN,
             rank=0,
-            courier=Direct(self.wire),
+            courier=courier or Direct(self.wire),
             info=lambda: info,
             outbox=Outbox(
                 rank=0,
@@ -112,6 +115,7 @@ class Bench:
             ),
             guard=guard,
             news=News(settings=self.seen_settings.append, verdict=self.verdicts.append, url=self.urls.append),
+            gives_up=gives_up,
             clock=lambda: self.now,
             rng=random.Random(1),
         )

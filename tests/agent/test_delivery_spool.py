@@ -257,4 +257,6 @@ def test_a_transport_error_is_an_answer_of_its_own(tmp_path: Path) -> None:
     bench.delivery.finish("crashed", "gone")
     bench.work()
     assert bench.delivery.is_done
-    assert "1 steps could not be delivered and are kept in" in (bench.delivery.left_behind() or "")
+    left = bench.delivery.left_behind() or ""
+    assert "1 steps could not be delivered (no answer from the server (away)) and are kept in" in left
+    assert bench.delivery.left_behind() is None, "it is said once"

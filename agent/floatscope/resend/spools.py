@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from floatscope.answers import detail, whole
+from floatscope.answers import said, whole
 from floatscope.backlog import Backlog
 from floatscope.client import Transport, TransportError
 from floatscope.config import is_url
@@ -125,8 +125,7 @@ def _deliver(
     known = transport.request("GET", f"/api/v1/runs/{quote(run_id, safe='')}", b"", {})
     if known.status not in (200, 404) or known.body is None:
         state = "refused" if known.status in (401, 403) else "away"
-        said = f"{known.status} {detail(known)}".strip()
-        return Resent(spool.path, run_id, rank, state, left=spool.steps, detail=said)
+        return Resent(spool.path, run_id, rank, state, left=spool.steps, detail=said(known))
     before = known.body if known.status == 200 else {}
     before_steps, last_seq = spool.steps, spool.last_seq
     info = _described(about, run_id)
@@ -150,7 +149,7 @@ def _deliver(
     if failed is not None:
         left = spool.steps
         return Resent(
-            spool.path, run_id, rank, failed, before_steps - left, left, detail=delivery.last_failure
+            spool.path, run_id, rank, failed, before_steps - left, left, detail=delivery.patience.last_failure
         )
     ending = None
     is_last = not delivery.is_shared and (before_steps > 0 or not before or last_seq == expected - 1)
@@ -160,7 +159,8 @@ def _deliver(
         delivery.finish(*ending)
         failed = _work(delivery, sleep, until=lambda: delivery.is_done)
         if failed is not None:
-            return Resent(spool.path, run_id, rank, failed, before_steps, detail=delivery.last_failure)
+            why = delivery.patience.last_failure
+            return Resent(spool.path, run_id, rank, failed, before_steps, detail=why)
     else:
         outbox.close(is_all_said=True)
     return Resent(spool.path, run_id, rank, "delivered", before_steps, ending=ending and ending[0])
@@ -172,7 +172,7 @@ def _work(delivery: Delivery, sleep: Callable[[float], None], *, until: Callable
         wait = delivery.work()
         if delivery.is_stopped:
             return "refused"
-        if delivery.failures >= TRIES:
+        if delivery.patience.failures >= TRIES:
             return "away"
         if wait:
             sleep(wait)
