@@ -6,6 +6,7 @@ rewritten in place when more is known (tensors, recipe, how the run ended).
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ from floatscope.protocol.strict_json import dumps, loads
 from floatscope.rows import Columns, Row
 
 HEAD_SPARE_BYTES = 8192  # room for a later reason, recipe and a few more tensors
+LOST_STEPS = "lost_steps"  # of the head: rows that had no room
 MAX_HEAD_BYTES = 64 * 2**20
 _COPY_BYTES = 2**20
 
@@ -27,7 +29,8 @@ class RunLog:
     """Writes rows to ``path``. An outlet of the sender (see ``sender.Outlet``).
 
     A file of the same run is continued, any other is overwritten. A disk that is full or read-only costs the
-    log, never the training: the first failure is reported, the rows that did not fit are counted.
+    log, never the training: the first failure is reported, the rows that did not fit are counted, and the
+    head, whose room is there, says so (``lost_steps``).
     """
 
     def __init__(
@@ -47,6 +50,8 @@ class RunLog:
         self._head_bytes = 0
         self._head: dict[str, Any] | None = None
         self._resumed = False
+        self._lost_before = 0  # in earlier lives of the run
+        self._noted_lost = 0
         self._ending: tuple[str, str | None] | None = None
 
     def accept(self, rows: Sequence[Row]) -> None:
@@ -70,6 +75,7 @@ class RunLog:
                 f"cannot write the run's log {self.path} ({error.strerror or error}). "
                 "Training goes on; you lose the log of these steps.",
             )
+            self._note_lost()
         if self._ending is not None:
             self._close()
         return None
@@ -106,6 +112,14 @@ class RunLog:
             self.written_rows += count
         self._write_head()
 
+    def _note_lost(self) -> None:
+        """Says in the head that rows are missing, and how the run ended: at the end, and as they double."""
+        if self._file is None or (self._ending is None and self.lost_rows < 2 * self._noted_lost):
+            return
+        with contextlib.suppress(OSError):
+            self._write_head()
+            self._noted_lost = self.lost_rows
+
     def _append(self, data: bytes) -> None:
         """Appends whole lines or nothing, so that a full disk leaves no half line behind."""
         file = self._opened()
@@ -126,6 +140,7 @@ class RunLog:
         head = _read_head(self.path)
         if head is not None and head[0].get("run_id") == self._run_id:
             self._head, self._head_bytes = head
+            self._lost_before = whole_or_zero(head[0].get(LOST_STEPS))
             self._file = open(self.path, "r+b", buffering=0)  # noqa: SIM115 - lives as long as the run
             self._mend()
             self._resumed = True
@@ -145,6 +160,9 @@ class RunLog:
 
     def _write_head(self) -> None:
         head = self._info().to_json() | {"run_id": self._run_id}
+        lost = self._lost_before + self.lost_rows
+        if lost:
+            head[LOST_STEPS] = lost
         if self._ending is not None:
             head["status"], head["reason"] = self._ending
             if head["reason"] is None:
@@ -187,6 +205,11 @@ class RunLog:
             self._file.close()
             self._file = None
         self.is_done = True
+
+
+def whole_or_zero(value: object) -> int:
+    """A count from a file that anybody may have written."""
+    return value if type(value) is int and value > 0 else 0
 
 
 def _write_all(file: io.FileIO, data: bytes) -> None:

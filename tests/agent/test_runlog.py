@@ -17,6 +17,7 @@ from floatscope.guard import Guard
 from floatscope.protocol.runinfo import RunInfo
 from floatscope.rows import Row
 from floatscope.runlog import HEAD_SPARE_BYTES, RunLog
+from floatscope_diagnostics.cli import main as diagnose
 from tests.agent.conftest import read_log
 
 
@@ -140,6 +141,58 @@ def test_a_full_disk_leaves_whole_lines(tmp_path: Path, caplog: pytest.LogCaptur
     assert log.lost_rows == 201 - len(rows)
     assert run["status"] == "finished"
     assert sum("cannot write" in r.getMessage() for r in caplog.records) == 1
+
+
+def test_a_log_that_lacks_rows_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """On a disk that stays full, from the first row that had no room on, and in later lives of the run."""
+    path = tmp_path / "run.jsonl"
+    info = RunInfo(name="x")
+
+    def life(steps: range, *, room: int) -> RunLog:
+        log = RunLog(path, run_id="x", rank=0, info=lambda: info, guard=Guard())
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, hard))
+        try:
+            for step in steps:
+                log.accept([Row(step, 1.0, {"loss": 1.0})])
+                log.work()
+            noted = read_log(path)[0].get("lost_steps", 0)
+            assert log.lost_rows / 2 <= noted <= log.lost_rows + lost_before, "a process may be killed now"
+            log.finish("finished", None)
+            log.work()
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        return log
+
+    lost_before = 0
+    first = life(range(200), room=HEAD_SPARE_BYTES + 2000)
+    run, rows = read_log(path)
+    assert first.lost_rows == 200 - len(rows) > 100
+    assert (run["status"], run["lost_steps"]) == ("finished", first.lost_rows)
+    lost_before = first.lost_rows
+    second = life(range(200, 230), room=path.stat().st_size + 500)
+    run, rows = read_log(path)
+    assert second.lost_rows > 10
+    assert run["lost_steps"] == lost_before + second.lost_rows == 230 - len(rows)
+    assert diagnose([str(path)]) == 0
+    assert f"steps are missing that could not be written: {run['lost_steps']:,}" in capsys.readouterr().out
+
+
+def test_the_last_line_says_what_the_log_it_names_lacks(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The diagnosis of the run has seen every step; its log has not."""
+
+    def full(*_: Any) -> None:
+        raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr(RunLog, "_append", full)
+    with watch() as monitor:
+        for _ in range(5):
+            monitor.step(loss=1.0)
+    said = capsys.readouterr().err
+    assert "the whole report: floatscope diagnose" in said
+    assert said.endswith("floatscope: 5 steps are missing in that log: they could not be written\n")
 
 
 def test_a_log_full_of_nonsense_is_overwritten(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from floatscope.protocol.errors import ProtocolError
 from floatscope.protocol.json_rows import batch_from_rows
 from floatscope.protocol.runinfo import RunInfo
 from floatscope.protocol.strict_json import loads
+from floatscope.runlog import LOST_STEPS
 from floatscope_diagnostics.readers.alike_lines import AlikeLines
 from floatscope_diagnostics.readers.json_rows_plan import KeyPlan
 from floatscope_diagnostics.readers.line_blocks import line_blocks
@@ -166,6 +167,9 @@ class _Reader:
         return value
 
     def _run_info(self, value: Mapping[str, Any], line: int, tally: Tally) -> RunInfo:
+        lost = value.get(LOST_STEPS)
+        if isinstance(lost, int) and lost > 0:
+            tally.note(f"steps are missing that could not be written: {lost:,} (the disk was full, perhaps)")
         try:
             return RunInfo.from_json(value)
         except ProtocolError as error:
