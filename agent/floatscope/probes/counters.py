@@ -12,6 +12,7 @@ from torch import Tensor
 from floatscope.guard import Guard
 from floatscope.probes.exponents import exponents
 from floatscope.probes.measure import on_device
+from floatscope.probes.row_sample import row_sample
 from floatscope.protocol.formats import FloatFormat
 
 MOST_ELEMENTS = 2**24
@@ -46,7 +47,7 @@ class DeviceCounters:
         fused = self._kernel() if self.is_fused_for(x) else None
         if fused is not None:
             try:
-                vector, histogram = fused.measure(x, used, scale, fmt, with_histogram=with_histogram)
+                vector, _ = fused.measure(x, used, scale, fmt, with_histogram=False)
             except Exception as error:  # whatever a compiler or a driver may say: eager operations remain
                 self._fused = None
                 self._guard.say_once(
@@ -56,9 +57,9 @@ class DeviceCounters:
                     level=logging.INFO,
                 )
             else:
-                return vector, histogram
+                return vector, _histogram(x) if with_histogram else None
         vector = on_device(x, used, scale, fmt)
-        return vector, exponents(x) if with_histogram else None
+        return vector, _histogram(x) if with_histogram else None
 
     def most_elements(self, x: Tensor) -> int:
         """Up to which size a tensor like x is measured whole."""
@@ -77,6 +78,12 @@ class DeviceCounters:
 
                 self._fused = counters_triton
         return self._fused
+
+
+def _histogram(x: Tensor) -> Tensor:
+    """Of a tensor that was measured whole because that needs no copies; counting exponents does."""
+    sample = row_sample(x, None, most=MOST_ELEMENTS)
+    return exponents(x if sample is None else sample.of(x))
 
 
 def _short(error: Exception) -> str:

@@ -24,6 +24,8 @@ MakeBlock = Callable[..., Block]
 
 Counts = list[tuple[int, NDArray[np.int64]]]
 
+MOST_PASSES = 64  # of a step that are measured; a loop that never ends its step fills no memory
+
 
 class Tally:
     """make_block: what becomes of the measurements."""
@@ -34,7 +36,7 @@ class Tally:
         self._names: list[str] = []
         self._has_scale: list[bool] = []
         self._slots: list[int] = []
-        self._met: set[int] = set()
+        self._met: dict[int, int] = {}  # passes of the step under way by slot, measured or not
         self._host: list[tuple[int, list[float]]] = []
         self._host_counts: Counts = []
         self._device: dict[torch.device, list[tuple[int, Tensor]]] = {}
@@ -55,20 +57,22 @@ class Tally:
         self._has_scale[slot] = has_scale
         return slot
 
-    def is_met(self, slot: int) -> bool:
-        """Whether it was measured in the step under way."""
-        return slot in self._met
+    def has_room(self, layer: str, role: str, *, once: bool) -> bool:
+        """Whether to measure another pass of the tensor in this step.  once: only if there was none."""
+        slot = self._slot_of.get((layer, role), -1)
+        met = self._met.get(slot, 0)
+        if once and met:
+            return False
+        if met >= MOST_PASSES:
+            self._met[slot] = met + 1
+            return False
+        return True
 
     def passes(self, role: str) -> int:
-        """How often most tensors of the role were measured in the step under way."""
-        if not self._slots:
-            return 0
+        """How often most tensors of the role were met in the step under way."""
         wanted = {slot for (_, other), slot in self._slot_of.items() if other == role}
-        slots = [slot for slot in self._slots if slot in wanted]
-        if not slots:
-            return 0
-        counts = np.bincount(slots)
-        return int(np.bincount(counts[counts > 0]).argmax())
+        counts = [count for slot, count in self._met.items() if slot in wanted]
+        return int(np.bincount(counts).argmax()) if counts else 0
 
     def add_host(self, slot: int, measured: list[float], counts: NDArray[np.int64] | None) -> None:
         """A measurement (FIELDS) that is known, and exponent counts [HIST_BINS] if they were taken."""
@@ -83,7 +87,7 @@ class Tally:
             self._device_counts.setdefault(counts.device, []).append((slot, counts))
 
     def _next(self, slot: int) -> int:
-        self._met.add(slot)
+        self._met[slot] = self._met.get(slot, 0) + 1
         self._slots.append(slot)
         return len(self._slots) - 1
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from torch import nn
@@ -23,7 +24,7 @@ from floatscope.probes.probe import Probe, Scene
 from floatscope.probes.readout import Readout
 from floatscope.probes.te_layers import DebugNames
 from floatscope.probes.te_recipe import is_stateless, meta_of
-from floatscope.probes.te_scales import dequantised, is_quantised, scales_of
+from floatscope.probes.te_scales import dequantised, is_cast_of, is_quantised, scales_of
 from floatscope.probes.te_slots import expert_rank_of
 from floatscope.probes.te_watchers import Watchers, debug_manager, feature_watchers, is_debug_on
 from floatscope.probes.tensor_stats import TensorStats
@@ -162,13 +163,12 @@ class Inspection(Probe):
     def _measure(self, layer: str, role: str, tensor: Any, quantised: Any) -> None:
         once = role == "weight" or (role == "input" and in_backward())
         found = scales_of(quantised) if is_quantised(quantised) else None
-        used = dequantised(quantised, found) if found is not None else None
-        if found is None or used is None or used.numel() != tensor.numel():
+        if found is None or not is_cast_of(quantised, found, tensor):
             is_plain = type(quantised) is type(tensor)  # the layer or this product is kept out of FP8
             fmt = format_of(tensor.dtype) if is_plain else None  # versions before 2.7 show no cast tensor
             self._stats.measure(layer, role, tensor, fmt=fmt, once=once, is_cast=not is_plain)
             return
-        used = used.reshape(tensor.shape)
+        used = partial(dequantised, quantised, found)
         self._stats.measure(layer, role, tensor, used=used, scale=found.scale, fmt=found.fmt, once=once)
 
     def collect(self, readout: Readout, row: Row) -> None:

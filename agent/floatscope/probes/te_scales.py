@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from floatscope.probes.blocks import spread_scale
+from floatscope.probes.blocks import block_shape, spread_scale
+from floatscope.probes.row_sample import ALL_ROWS, RowSample
 
 _DTYPES = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
 _FP4_MAX = 6.0
@@ -69,21 +70,39 @@ def scales_of(tensor: Any) -> Scales | None:
     return None if corner is None else Scales(fmt, 1.0 / corner.float())
 
 
-def dequantised(tensor: Any, found: Scales) -> Tensor | None:
-    """The values that the GEMM uses, float32, as a matrix; None where the codes are not there."""
+def codes_of(tensor: Any, found: Scales) -> Tensor | None:
+    """The codes that the GEMM uses, as a matrix of bytes; None where they are not there."""
+    codes = None if found.fmt == "nvfp4" else getattr(tensor, "_data", None)
+    if not isinstance(codes, Tensor):
+        codes = _rowwise(tensor)[0]
+    return None if codes is None else codes.detach().reshape(-1, codes.shape[-1])
+
+
+def is_cast_of(tensor: Any, found: Scales, x: Tensor) -> bool:
+    """Whether the values of the cast tensor x can be had from its codes, element for element."""
+    codes = codes_of(tensor, found)
+    if codes is None or not x.dim():
+        return False
+    per_byte = 2 if found.fmt == "nvfp4" else 1
+    if (codes.numel() * per_byte, codes.shape[-1] * per_byte) != (x.numel(), x.shape[-1]):
+        return False
+    return found.scale.numel() == 1 or block_shape(found.scale, x) is not None
+
+
+def dequantised(tensor: Any, found: Scales, sample: RowSample = ALL_ROWS) -> Tensor | None:
+    """The values that the GEMM uses, float32, as a matrix; None where the codes are not there.
+
+    sample: which rows.
+    """
+    codes = codes_of(tensor, found)
+    if codes is None:
+        return None
+    codes = sample.of(codes)
     if found.fmt == "nvfp4":
-        packed, _ = _rowwise(tensor)
-        if packed is None:
-            return None
-        values = _unpack(packed)
+        values = _unpack(codes)
     else:
-        codes = getattr(tensor, "_data", None)
-        codes = codes if isinstance(codes, Tensor) else _rowwise(tensor)[0]
-        if codes is None:
-            return None
-        dtype = _DTYPES[found.fmt.removeprefix("mxfp8_")]
-        values = codes.detach().reshape(-1, codes.shape[-1]).view(dtype).float()
-    spread = spread_scale(found.scale, values)
+        values = codes.view(_DTYPES[found.fmt.removeprefix("mxfp8_")]).float()
+    spread = spread_scale(sample.scales(found.scale), values)
     return None if spread is None else values / spread
 
 

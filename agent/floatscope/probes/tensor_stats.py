@@ -6,6 +6,7 @@ looked at closely the cost is one comparison per layer.
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from floatscope.probes.lanes import is_capturing
 from floatscope.probes.measure import on_cpu
 from floatscope.probes.naming import CallOrder, is_transformed
 from floatscope.probes.readout import Readout
+from floatscope.probes.row_sample import ALL_ROWS, Used, row_sample
 from floatscope.probes.statistics import as_would_be, statistics
 from floatscope.probes.tally import Tally
 from floatscope.probes.would_be import cast_as
@@ -38,6 +40,8 @@ class TensorStats:
         self, *, catalog: Catalog, order: CallOrder, guard: Guard, check_format: str | None = None
     ) -> None:
         self.look = GLANCE
+        self._area = guard.area("tensor statistics", loses="statistics of whole tensors")
+        self._pid = os.getpid()
         self._catalog = catalog
         self._order = order
         self._counters = DeviceCounters(guard)
@@ -76,7 +80,7 @@ class TensorStats:
         role: str,
         tensor: Any,
         *,
-        used: Tensor | None = None,
+        used: Used | None = None,
         scale: Tensor | None = None,
         fmt: str | None = None,
         once: bool = False,
@@ -84,9 +88,30 @@ class TensorStats:
     ) -> None:
         """Measures one tensor, on the device it is on; see ``measure.on_cpu`` for the arguments.
 
+        used: also a function that makes given rows of it, which saves memory for very large tensors.
         once: not if it was measured in this step already.  is_cast: False for a layer that casts nothing; it
         is then also measured against the format to check, if there is one.
         """
+        if self._area.tripped:
+            return
+        if os.getpid() != self._pid:  # in a forked child nobody collects what is measured
+            self.look = GLANCE
+            return
+        with self._area:
+            self._measure(layer, role, tensor, used, scale, fmt, once=once, is_cast=is_cast)
+
+    def _measure(
+        self,
+        layer: str,
+        role: str,
+        tensor: Any,
+        used: Used | None,
+        scale: Tensor | None,
+        fmt: str | None,
+        *,
+        once: bool,
+        is_cast: bool,
+    ) -> None:
         if hasattr(tensor, "to_local"):  # a DTensor: this rank's part
             tensor = tensor.to_local()
         if not isinstance(tensor, Tensor) or not _is_plain(tensor):
@@ -95,21 +120,22 @@ class TensorStats:
             return
         if tensor.device.type == "cuda" and is_capturing():
             return  # what is launched now would become part of the training's CUDA graph
-        slot = self._real.slot(layer, role, has_scale=scale is not None)
-        if once and self._real.is_met(slot):
+        if not self._real.has_room(layer, role, once=once):
             return
         kind = FORMATS.get(fmt) if fmt is not None else None
         if kind is not None and not kind.is_scaled:
             scale = None
-        x, used, every = self._rows(tensor.detach(), used, scale)
+        is_checked = self._check is not None and not is_cast
+        x, cast, scale, every = self._rows(tensor.detach(), used, scale, is_checked=is_checked)
+        slot = self._real.slot(layer, role, has_scale=scale is not None)
         facts: dict[str, Any] = {"call_order": self._order.of(layer)}
         if kind is not None:
             facts["format"] = kind.name
         if every > 1:
             facts["rows_every"] = every
         with_histogram = self._is_histogram_step or layer in self.look.suspects
-        self._add(self._real, slot, x, used, scale, kind, with_histogram=with_histogram)
-        if self._check is not None and not is_cast:
+        self._add(self._real, slot, x, cast, scale, kind, with_histogram=with_histogram)
+        if self._check is not None and is_checked:
             facts["would_be"] = self._check.name
             cast, wanted = cast_as(x, self._check)
             place = self._would.slot(layer, role, has_scale=False)
@@ -135,23 +161,27 @@ class TensorStats:
             tally.add_device(slot, vector, found)
 
     def _rows(
-        self, x: Tensor, used: Tensor | None, scale: Tensor | None
-    ) -> tuple[Tensor, Tensor | None, int]:
-        """Of a very large tensor every so many-th row, of the cast one the same, and how many.
+        self, x: Tensor, used: Used | None, scale: Tensor | None, *, is_checked: bool
+    ) -> tuple[Tensor, Tensor | None, Tensor | None, int]:
+        """Of a very large tensor every so many-th row, the same of its cast and scales, and how many.
 
-        Tensors with a scale per block are not sampled: their scales go by position.
+        Measured whole is what needs no copies for it: a tensor that the fused kernel reads where it is.
         """
         most = MOST_ELEMENTS
-        if x.numel() <= most or x.dim() < 2 or (scale is not None and scale.numel() > 1):
-            return x, used, 1
-        if x.device.type != "cpu":
+        has_blocks = scale is not None and scale.numel() > 1
+        is_there = (used is None or isinstance(used, Tensor)) and x.is_contiguous()
+        if x.numel() > most and is_there and not is_checked and not has_blocks and x.device.type != "cpu":
             most = self._counters.most_elements(x)
-        every = min(-(-x.numel() // most), x.numel() // x.shape[-1])
-        parts = [x, *([] if used is None else [used])]
-        if every <= 1 or not all(part.is_contiguous() and part.shape == x.shape for part in parts):
-            return x, used, 1
-        picked = [part.view(-1, x.shape[-1])[::every] for part in parts]
-        return picked[0], None if used is None else picked[1], every
+        sample = row_sample(x, scale if used is not None else None, most=most)
+        if sample is None:  # which rows have which scale cannot be told
+            used, scale, sample = None, None, row_sample(x, None, most=most) or ALL_ROWS
+        x = sample.of(x)
+        cast = sample.of(used) if isinstance(used, Tensor) else None if used is None else used(sample)
+        if cast is not None and cast.shape != x.shape:
+            cast = cast.reshape(x.shape)
+        if cast is None or scale is None:
+            return x, cast, None, sample.every
+        return x, cast, sample.scales(scale), sample.every
 
     def _note(self, name: str, facts: dict[str, Any]) -> None:
         """Facts go to the catalogue together, at the end of the step: each time costs it a copy of all."""
