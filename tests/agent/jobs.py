@@ -12,7 +12,8 @@ from typing import Any
 LOOP = """
     import os, signal, sys, time
     import floatscope
-    monitor = floatscope.watch(run="p", run_id="p", gpu=False, strict=True, recorder_steps=0, **SETTINGS)
+    settings = {"recorder_steps": 0, **SETTINGS}
+    monitor = floatscope.watch(run="p", run_id="p", gpu=False, strict=True, **settings)
     def train(steps, pause=0.0):
         for step in steps:
             monitor.step(step, loss=1.0 / (step + 1))

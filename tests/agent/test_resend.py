@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from floatscope.resend.cli import main
 from floatscope.resend.spools import Resent, resend, spools_in
 from floatscope.spool import Spool
 from tests.agent.fake_server import FakeServer, HttpServer
+from tests.agent.jobs import Job
 from tests.agent.test_delivery import RUN, Bench, Wire, row
 
 
@@ -198,6 +200,23 @@ def test_wrong_usage_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "no such folder" in capsys.readouterr().err
     assert main([str(tmp_path), "--server", "nonsense"]) == 2
     assert "http(s)://" in capsys.readouterr().err
+
+
+def test_an_empty_fault_file_goes_with_its_process(tmp_path: Path, server: HttpServer) -> None:
+    """What the fault handler opened and never wrote to is taken away once the process is gone."""
+    job = Job(
+        "train(range(5)); time.sleep(0.5); wait()",
+        {"url": server.url, "spool_dir": str(tmp_path), "recorder_steps": 9},
+    )
+    job.wait_for("trained")
+    fault = tmp_path / "p" / "rank0.fault.txt"
+    assert fault.stat().st_size == 0
+    assert main([str(tmp_path)]) == 0
+    assert fault.exists(), "a living process may still write to it"
+    job.end(signal.SIGKILL)
+    assert main([str(tmp_path)]) == 0
+    assert not fault.exists()
+    assert (tmp_path / "p" / "rank0.recorder").exists()
 
 
 def test_a_spool_of_a_living_process_is_left_alone(tmp_path: Path, server: HttpServer) -> None:

@@ -6,6 +6,7 @@ doubled. A spool that a living process holds is left alone: it delivers itself.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ from floatscope.outbox import Outbox
 from floatscope.protocol.errors import ProtocolError
 from floatscope.protocol.names import check_run_id
 from floatscope.protocol.runinfo import RunInfo
+from floatscope.recorder_notes import fault_path, is_alive
+from floatscope.recorder_reading import read_file
 from floatscope.spool import Spool
 from floatscope.spool_files import RUN_FILE, SpoolBusy, is_own, read_about
 
@@ -92,7 +95,9 @@ def resend(
         return Resent(path, run_id, rank, "unreadable", detail=str(error.strerror or error))
     transport = connect(_address(path, about))
     try:
-        return _deliver(spool, transport, about, run_id=run_id, rank=rank, sleep=sleep)
+        resent = _deliver(spool, transport, about, run_id=run_id, rank=rank, sleep=sleep)
+        _tidy(path.parent, rank)
+        return resent
     except TransportError as error:
         return Resent(path, run_id, rank, "away", left=spool.steps, detail=str(error))
     finally:
@@ -164,6 +169,18 @@ def _deliver(
     else:
         outbox.close(is_all_said=True)
     return Resent(spool.path, run_id, rank, "delivered", before_steps, ending=ending and ending[0])
+
+
+def _tidy(folder: Path, rank: int) -> None:
+    """Takes away the fault handler's file of a process that died without a word to it."""
+    recorder = folder / f"rank{rank}.recorder"
+    fault = fault_path(recorder)
+    with contextlib.suppress(OSError, ValueError):
+        if (
+            not fault.stat().st_size
+            and is_alive(read_file(recorder).description.get("process") or {}) is False
+        ):
+            fault.unlink()
 
 
 def _work(delivery: Delivery, sleep: Callable[[float], None], *, until: Callable[[], bool]) -> str | None:
