@@ -54,6 +54,19 @@ def test_a_run_that_is_not_finite_from_its_first_step_is_critical(value: float) 
     assert document["last_clean_step"] is None
 
 
+def test_a_gradient_is_not_told_as_its_weight() -> None:
+    engine = Engine(RunInfo())
+    good, bad = ({"a/weight": {"grad_norm": value}} for value in (0.1, math.nan))
+    rows = [
+        {"step": s, "loss": math.nan if s > 30 else 2.0, "tensors": bad if s > 30 else good}
+        for s in range(40)
+    ]
+    engine.feed(batch_from_rows(rows))
+    finding = engine.verdict().to_json()["findings"][0]
+    assert "appears in the loss and the gradient of a/weight at step 31" in finding["summary"]
+    assert finding["order"] == "backward"
+
+
 def test_a_run_of_constant_numbers_is_healthy() -> None:
     engine = Engine(RunInfo())
     engine.feed(batch_from_rows([{"step": s, "loss": 2.5, "lr": 1e-3} for s in range(500)]))

@@ -88,7 +88,7 @@ def _first_of(found: Sequence[Symptom], symptoms: Symptoms, run: RunFacts) -> It
     here = [s for s in found if s.onset == first.onset and s.rank == first.rank]
     order = {name: k for k, name in enumerate(SIGNALS)}
     lead = min(here, key=lambda s: order[s.signal])
-    where = f" in {lead.tensor}" if lead.tensor else " in the loss"
+    where = _where(lead, has_loss=any(s.signal == "loss_nonfinite" for s in here))
     back = _came_back(first, symptoms) if run.curves_only else None
     yield Finding(
         cause="undetermined",
@@ -103,15 +103,23 @@ def _first_of(found: Sequence[Symptom], symptoms: Symptoms, run: RunFacts) -> It
         segment=first.segment,
         tensors=lead.first,
         affected=len(lead.tensors),
-        order="backward" if lead.signal == "nonfinite_grad" else "forward",
-        summary=f"NaN or Inf appears{where} at step {first.onset:,}; no rule explains where it comes from."
-        + ("" if back is None else f" After step {back.last:,} the loss is finite again."),
+        order="backward" if lead.signal in GRADIENTS else "forward",
+        summary=f"NaN or Inf appears in {where} at step {first.onset:,}; no rule explains where it comes "
+        "from." + ("" if back is None else f" After step {back.last:,} the loss is finite again."),
         evidence=tuple(_shown(s) for s in here),
         alternatives=() if lead.tensor or INPUT_COUNTS & run.stats else UNLOCATED,
         remedy=REMEDY,
         decisive_test="Replay the step with the same batch. If it fails again, the first tensor "
         "named leads to the operation.",
     )
+
+
+def _where(lead: Symptom, *, has_loss: bool) -> str:
+    """The place in words; a weight's gradient goes by the name of the weight."""
+    if not lead.tensor:
+        return "the loss"
+    place = f"the gradient of {lead.tensor}" if lead.signal == "nonfinite_weight_grad" else lead.tensor
+    return f"the loss and {place}" if has_loss and lead.signal in GRADIENTS else place
 
 
 def _came_back(first: Symptom, symptoms: Symptoms) -> Symptom | None:
