@@ -71,6 +71,8 @@ class MonitorConfig:
     """Steps between statistics that read whole tensors; 1 is every step."""
     layer_hooks: bool = True
     """Statistics of plain layers (any with a weight matrix, not cast to FP8) by forward and gradient hooks."""
+    compiled_layers: bool = False
+    """Statistics of layers inside code compiled by torch.compile; attach before its first call."""
     weight_updates: bool = True
     """update_ratio and unchanged_pct, which need a copy of the old weights."""
     copy_budget_bytes: int = COPY_BUDGET_BYTES

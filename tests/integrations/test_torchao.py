@@ -265,6 +265,43 @@ def test_a_model_may_be_compiled_while_it_is_watched(tmp_path: Path) -> None:
     assert "0/input" not in found.rows[0].get("tensors", {})
 
 
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_compiled_layers_are_cast_again_to_be_measured(tmp_path: Path, recipe: str, backend: str) -> None:
+    """With ``compiled_layers=True``: one graph, the same gradients, the statistics of eager mode.
+
+    Steps that are not sampled cast nothing a second time.
+    """
+    found_of: list[Any] = []
+    gradients: list[Tensor] = []
+    for how in ("eager mode", "compiled", "unwatched"):
+        torch._dynamo.reset()
+        model = model_of(recipe, emulate=True)
+        running: Any = model
+        if how != "eager mode":
+            running = torch.compile(model, backend=backend, fullgraph=True)
+        path = tmp_path / how
+        path.mkdir()
+        if how == "unwatched":
+            run(running, batch())
+            run(running, batch(1))
+        else:
+            with recording(path, model, stats_every=2, compiled_layers=True) as found:
+                for step in range(2):
+                    run(running, batch(step))
+                    found.monitor.step()
+            found_of.append(found)
+        gradients.append(torch.cat([p.grad.float().flatten() for p in model.parameters()]))
+    assert torch.equal(gradients[1], gradients[2])
+    eager, compiled = found_of
+    assert not compiled.tensors(1, "amax")
+    for stat in ("amax", "scale", "rms", "underflow_pct", "sqnr_db", "overflow_pct"):
+        truth, read = eager.tensors(0, stat), compiled.tensors(0, stat)
+        assert set(read) == set(truth)
+        for name, value in truth.items():
+            assert read[name] == pytest.approx(value, rel=1e-5)
+
+
 def test_scales_made_for_the_all_gather_are_read(tmp_path: Path) -> None:
     """FSDP2's float8 all-gather keeps each weight's scale on the sharded parameter."""
     model = model_of("tensorwise", enable_fsdp_float8_all_gather=True, emulate=True)

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 from floatscope.guard import Area, Guard
 from floatscope.look import Look
+from floatscope.probes.compiled_layers import CompiledLayers
 from floatscope.probes.hook import Hook
-from floatscope.probes.naming import format_of, in_backward, is_compiling
+from floatscope.probes.naming import format_of, in_backward, is_compiling, is_transformed
 from floatscope.probes.plain_kinds import Kind, plain_layers, stored, tensor_of
 from floatscope.probes.probe import Probe, Scene
 from floatscope.probes.readout import Readout
@@ -32,11 +33,18 @@ def find_plain_layers(scene: Scene) -> Iterable[Probe]:
     """The probe of layers with weight matrices that nobody casts, unless ``layer_hooks`` is off."""
     if not scene.config.layer_hooks:
         return []
-    return [
-        PlainLayers(
-            scene.stats, scene.layers, _area(scene), guard=scene.guard, is_compiled=is_compiled(scene.model)
-        )
-    ]
+    compiled = None
+    if scene.config.compiled_layers:
+        compiled = CompiledLayers(scene.stats, scene.layers, _area(scene), guard=scene.guard)
+    plain = PlainLayers(
+        scene.stats,
+        scene.layers,
+        _area(scene),
+        guard=scene.guard,
+        is_compiled=is_compiled(scene.model),
+        compiled=compiled,
+    )
+    return [plain] if compiled is None else [plain, compiled]
 
 
 def _area(scene: Scene) -> Area:
@@ -107,12 +115,14 @@ class PlainLayers(Probe):
         *,
         guard: Guard,
         is_compiled: bool,
+        compiled: CompiledLayers | None = None,
     ) -> None:
         self._stats = stats
         self._layers = layers
         self._area = area
         self._guard = guard
         self._is_compiled = is_compiled
+        self._compiled = compiled
         self._has_run = False
         self._is_first = True
         self._ahead: dict[str, int] = {}  # forward passes without gradients, to be repeated in the backward
@@ -120,7 +130,7 @@ class PlainLayers(Probe):
 
     def install(self) -> None:
         """Hooks the layers."""
-        if self._is_compiled:
+        if self._is_compiled and self._compiled is None:
             self._say_compiled("the model is compiled")
         for module, layer, kind in plain_layers(self._layers):
             after = {
@@ -139,7 +149,8 @@ class PlainLayers(Probe):
         """After the first step, says so if layers have trained without any hook having run."""
         if self._is_first and self._stats.look.is_sampled:
             self._is_first = False
-            if self._handles and not self._has_run and self._has_gradients():
+            has_run = self._has_run or (self._compiled is not None and self._compiled.has_run)
+            if self._handles and not has_run and self._has_gradients():
                 self._say_compiled("no hook of a layer ran in the first step; if the model is compiled")
 
     def _has_gradients(self) -> bool:
@@ -149,7 +160,8 @@ class PlainLayers(Probe):
         self._guard.say_once(
             "compiled",
             f"{why}: hooks inside compiled code do nothing, so statistics of plain layers are left out. "
-            "Gradients, weights and FP8 state are recorded.",
+            "Gradients, weights and FP8 state are recorded. compiled_layers=True, given before the first "
+            "compiled call, has the layers measured.",
         )
 
     def _after_weighted(self, layer: str, module: nn.Module, args: Any, output: Any) -> None:
@@ -196,6 +208,8 @@ class PlainLayers(Probe):
 
     def _once(self, layer: str) -> bool | None:
         """Whether this pass counts only if there was no other in the step; None if it does not count."""
+        if is_transformed():
+            return None
         if in_backward():
             ahead = self._ahead.get(layer, 0)
             if ahead:

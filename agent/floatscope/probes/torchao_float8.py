@@ -30,7 +30,7 @@ from floatscope.probes.readout import Readout
 from floatscope.probes.statistics import block_of
 from floatscope.probes.tensor_stats import TensorStats
 from floatscope.probes.torchao_casts import FunctionTap
-from floatscope.probes.torchao_recipe import describe, format_of_cast, recipe_name
+from floatscope.probes.torchao_recipe import describe, format_of_cast, recipe_name, word
 from floatscope.protocol.formats import FORMATS
 from floatscope.rows import Row
 
@@ -52,6 +52,30 @@ def is_float8_linear(module: nn.Module) -> bool:
     """Whether it is torchao's ``Float8Linear`` or made from it."""
     kind = getattr(sys.modules.get(CALLERS[0]), "Float8Linear", None)
     return isinstance(kind, type) and isinstance(module, kind) and hasattr(module, "linear_mm_config")
+
+
+def cast_again(module: Any, role: str, tensor: Tensor) -> None:
+    """Casts as the layer does in compiled code, where the probe cannot see it; the probe sees this cast.
+
+    role: "input" or "grad_output".  tensor: before the cast; with an input the weight is cast as well.
+    """
+    caller: Any = sys.modules[CALLERS[0]]
+    found = {role: (tensor.reshape(-1, tensor.shape[-1]), -1)}
+    if role == "input":
+        found["weight"] = (module.weight.t(), 0)  # in the order of the layer's own matrix product
+    for name, (values, dim) in found.items():
+        cast = getattr(module.config, f"cast_config_{name}")
+        if word(cast.scaling_type) == "disabled" or not _is_real(values):
+            continue  # not cast, or cast by the FSDP2 all-gather
+        getattr(caller, CAST)(
+            values,
+            cast.target_dtype,
+            module.linear_mm_config,
+            gemm_input_role=caller.GemmInputRole[name.upper()],
+            scaling_granularity=cast.scaling_granularity,
+            axiswise_dim=caller.get_maybe_axiswise_dim(dim, cast.scaling_granularity),
+            round_scales_to_power_of_2=module.config.round_scales_to_power_of_2,
+        )
 
 
 def _describe(catalog: Catalog, layers: Mapping[nn.Module, str]) -> None:
@@ -157,7 +181,8 @@ class Float8Casts(Probe):
                         "torchao compiled",
                         "torchao layers have trained without a cast that could be seen: inside compiled "
                         "code casts are not seen, so their amax, scale, underflow and SQNR are left out. "
-                        "Gradients and weights are recorded.",
+                        "Gradients and weights are recorded. compiled_layers=True, given before the first "
+                        "compiled call, has them measured.",
                     )
 
     def _has_gradients(self) -> bool:

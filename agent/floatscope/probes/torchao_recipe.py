@@ -58,18 +58,18 @@ def describe(configs: Iterable[Any], *, version: str) -> dict[str, Any]:
 
 
 def _granularity(cast: Any) -> str:
-    return _word(getattr(cast, "scaling_granularity", ""))
+    return word(getattr(cast, "scaling_granularity", ""))
 
 
 def _describe_cast(cast: Any) -> dict[str, str]:
     dtype = getattr(cast, "target_dtype", None)
     return {
-        "scaling": _word(getattr(cast, "scaling_type", "")),
+        "scaling": word(getattr(cast, "scaling_type", "")),
         "granularity": _granularity(cast),
         "format": _FORMATS.get(dtype, str(dtype)) if isinstance(dtype, torch.dtype) else str(dtype),
     }
 
 
-def _word(member: Any) -> str:
+def word(member: Any) -> str:
     """An enum's member as its name, in small letters."""
     return str(getattr(member, "name", member)).lower()
