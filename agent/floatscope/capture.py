@@ -110,8 +110,11 @@ class Captures:
             self._bytes -= self._held.popleft().kept.nbytes
 
     def on_finding(self, finding: BriefFinding) -> None:
-        """Saves the step where an alarm began, once per alarm, if it is still held."""
-        if not finding.is_alarm or finding.id in self._asked or self._left <= 0:
+        """Saves the step where a warning or worse began, once per finding, if it is still held.
+
+        One that is over counts too: a fault of a single step has mostly passed when it is first heard of.
+        """
+        if not finding.counts or finding.id in self._asked or self._left <= 0:
             return
         self._asked.add(finding.id)
         step = finding.onset_step

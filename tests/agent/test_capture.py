@@ -93,6 +93,20 @@ def test_a_finding_saves_the_step_where_it_began_once(tmp_path: Path) -> None:
     assert (info.step, info.finding["cause"]) == (3, "invalid_input")
 
 
+def test_a_finding_that_is_over_when_it_is_heard_of_is_saved_too(tmp_path: Path) -> None:
+    """A bad batch lasts one step, and is heard of a second later. Notes and what is replaced save nothing."""
+    model = small_model()
+    with recording(tmp_path, model) as found:
+        captures = found.monitor._captures
+        assert captures is not None
+        run(found.monitor, model)
+        captures.on_finding(alarm(1, state="replaced"))
+        captures.on_finding(alarm(2, severity="info", state="recovered"))
+        captures.on_finding(alarm(3, state="recovered", resolved_step=4))
+        folder = tmp_path / "spool" / found.monitor.run_id / "captures"
+    assert [path.name for path in folder.iterdir()] == ["step3-rank0"]
+
+
 def test_memory_is_bounded_and_the_newest_step_is_held(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
