@@ -82,6 +82,7 @@ class Monitor:
         self.data_id: int | str | None = None
         self._intake = ScalarIntake(guard)
         self._stepping = guard.area("recording a step", loses="the record of some steps")
+        self._stepping.on_trip = probes.remove  # nobody collects any more what they measure
         self._logging = guard.area("log()", loses="the values given to it")
         self._finishing = guard.area("finishing", loses="the last steps and how the run ended")
         self._pid = os.getpid()

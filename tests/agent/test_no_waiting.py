@@ -197,7 +197,7 @@ def backward_by_hand(model: Block, monitor: Any, ids: Tensor) -> None:
     """What autograd would do: gradients at the weights, and the hooks on the layers' outputs."""
     for parameter in model.parameters():
         parameter.grad = torch.ones_like(parameter)
-    probes = [] if monitor is None else monitor._probes._probes
+    probes = getattr(getattr(monitor, "_probes", None), "_probes", [])  # none of a monitor that has finished
     hooked = [probe for probe in probes if isinstance(probe, PlainLayers)]
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear):

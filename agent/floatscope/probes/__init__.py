@@ -14,7 +14,14 @@ from floatscope.catalog import Catalog
 from floatscope.config import MonitorConfig
 from floatscope.guard import Guard
 from floatscope.look import Look
-from floatscope.probes.gpu import GpuProbe, device_of_thread, load_pynvml, place_of_process, trains_on_gpu
+from floatscope.probes.gpu import (
+    GpuProbe,
+    device_of_thread,
+    is_on_gpu,
+    load_pynvml,
+    place_of_process,
+    uses_cuda,
+)
 from floatscope.rows import Row
 
 
@@ -110,13 +117,14 @@ def attach(
     if config.gpu is not False and config.mode != "off":
         with guard.area("gpu", loses="gpu_* readings") as area:
             device = device_of_thread()  # here, since the probe's own thread has another one
+            is_expected = config.gpu is True or is_on_gpu(model)
             found = GpuProbe(
                 nvml if nvml is not None else load_pynvml(),
                 every_s=config.gpu_every_s,
                 place=lambda: place_of_process(config.launch.local_rank, device),
                 guard=guard,
                 area=area,
-                is_expected=lambda: config.gpu is True or trains_on_gpu(),
+                is_expected=lambda: is_expected or uses_cuda(),
             )
             found.install()
             gpu = found

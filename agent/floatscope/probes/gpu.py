@@ -47,10 +47,7 @@ def device_of_thread() -> int | None:
 
     Each thread has its own; in a new one it is 0, whatever the training has chosen.
     """
-    torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_initialized():  # asking for more could start the driver
-        return None
-    return int(torch.cuda.current_device())
+    return int(sys.modules["torch"].cuda.current_device()) if uses_cuda() else None
 
 
 def place_of_process(local_rank: int | None, device: int | None = None) -> GpuPlace:
@@ -58,18 +55,27 @@ def place_of_process(local_rank: int | None, device: int | None = None) -> GpuPl
 
     device: index of torch's GPU in the training thread, by default the local rank's.
     """
-    torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_initialized():
+    if not uses_cuda():
         return GpuPlace(local_rank or 0, None)
+    torch = sys.modules["torch"]
     index = device if device is not None else (local_rank or 0) % torch.cuda.device_count()
     uuid = getattr(torch.cuda.get_device_properties(index), "uuid", None)
     return GpuPlace(index, None if uuid is None else str(uuid))
 
 
-def trains_on_gpu() -> bool:
-    """Whether torch has a GPU in this process."""
+def is_on_gpu(model: Any) -> bool:
+    """Whether the model, or the first of several, has its parameters on a GPU. Asks nothing of CUDA."""
+    parts = model if isinstance(model, list | tuple) else [model]
+    parameters = getattr(parts[0], "parameters", None) if parts else None
+    first = next(iter(parameters()), None) if callable(parameters) else None
+    return getattr(getattr(first, "device", None), "type", "") == "cuda"
+
+
+def uses_cuda() -> bool:
+    """Whether this process has used a GPU through torch. Asking does not start the driver, which would keep
+    children that are forked later from using one."""
     torch = sys.modules.get("torch")
-    return torch is not None and bool(torch.cuda.is_available())
+    return torch is not None and bool(torch.cuda.is_initialized())
 
 
 class GpuProbe:

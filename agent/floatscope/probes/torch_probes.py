@@ -13,7 +13,7 @@ from floatscope.capture import Keeper
 from floatscope.catalog import Catalog
 from floatscope.config import MonitorConfig
 from floatscope.guard import Guard
-from floatscope.look import Look
+from floatscope.look import GLANCE, Look
 from floatscope.probes.batch_keeper import keep_batch, keep_random
 from floatscope.probes.casts import probe_casts
 from floatscope.probes.coordinates import find_coordinates
@@ -163,6 +163,7 @@ class TorchProbes:
 
     def remove(self) -> None:
         """See ProbeSet."""
+        self._stats.begin(GLANCE)  # hooks on gradients of a step under way are still to come
         for probe in (self._order, *self._probes, self._gpu):
             if probe is not None:
                 with self._reading:
