@@ -235,6 +235,7 @@ class Outbox:
             self._written_about = about
 
     def _write(self, spool: Spool, now: float, *, is_hurried: bool) -> None:
+        self._shrink(spool)
         if spool.size > spool.limit_bytes:
             raise OSError(f"it is full: {spool.size:,} bytes")
         left = ROWS_A_TURN
@@ -245,17 +246,27 @@ class Outbox:
             parcel = self._loose or self._pack()
             left -= len(parcel.batch)
             self._loose = parcel
-            self._append(spool, parcel)
+            try:
+                self._append(spool, parcel)
+            except OSError:
+                raise
+            except Exception:  # what cannot be packed now never can be; what comes after it goes on
+                self._loose = None
+                self.loss.dropped += len(parcel.batch)
+                raise
             self._loose = None
             self._fresh = parcel if len(spool.entries) == 1 else None
-            if spool.size > spool.limit_bytes:
-                self._guard.say_once(
-                    "spool full",
-                    f"the spool {spool.path} is full ({spool.limit_bytes:,} bytes): the oldest tensor "
-                    "statistics are thinned out; what goes is counted.",
-                )
-                shrink(spool, self.loss, rank=self._rank, compress=self._compress)
+            self._shrink(spool)
         pack_small(spool, self.loss, rank=self._rank, compress=self._compress)
+
+    def _shrink(self, spool: Spool) -> None:
+        if spool.size > spool.limit_bytes:
+            self._guard.say_once(
+                "spool full",
+                f"the spool {spool.path} is full ({spool.limit_bytes:,} bytes): the oldest tensor "
+                "statistics are thinned out; what goes is counted.",
+            )
+            shrink(spool, self.loss, rank=self._rank, compress=self._compress)
 
     def _pack(self) -> Parcel:
         rows = self._backlog.first(self._batch_steps)

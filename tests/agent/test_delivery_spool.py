@@ -15,6 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from floatscope.client import Answer, TransportError
+from floatscope.outbox import Outbox
+from floatscope.parcels import Parcel
 from floatscope.spool import Spool
 from tests.agent.fake_server import FakeServer
 from tests.agent.test_delivery import MISHAPS, RUN, Bench, assert_same, expected, row
@@ -187,6 +189,54 @@ def test_over_its_bound_a_spool_loses_detail_slows_the_sampling_and_says_what_we
     assert not [b for b in bench.server.rank(RUN).batches if b.lost], "nothing that had no seq leaves a hole"
     assert bench.pressures[:3] == [1, 2, 3]
     assert bench.pressures[-1] == 0
+
+
+def test_a_bound_that_was_lowered_makes_room_too(tmp_path: Path) -> None:
+    """A spool that an earlier life filled beyond what is allowed now is thinned, not refused for ever."""
+    first = Bench(spool=tmp_path / "s")
+    first.wire.script = ["request lost"] * 1000
+    for step in range(600):
+        first.delivery.accept([row(step)])
+        first.now += 2.0
+        first.delivery._outbox.keep(first.now)
+    spool = first.delivery._outbox.spool
+    assert spool is not None
+    size = spool.size
+    first.delivery._outbox.close(is_all_said=False)
+    second = Bench(spool=tmp_path / "s", limit_bytes=size // 2)
+    second.delivery.accept([row(600)])
+    second.now = first.now + 2.0
+    second.delivery._outbox.keep(second.now)
+    spool = second.delivery._outbox.spool
+    assert spool is not None
+    assert spool.size <= size // 2
+    assert second.delivery._outbox.in_memory == 0
+    second.finish()
+    rows = second.server.rows(RUN)
+    assert [found["step"] for found in rows] == list(range(601))
+
+
+def test_a_batch_that_cannot_be_packed_does_not_hold_up_those_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is given up and counted; the failure is the guard's to tell."""
+    bench = Bench(spool=tmp_path / "s", is_strict=False)
+    pack = Outbox._encode
+
+    def failing(outbox: Outbox, parcel: Parcel, **given: Any) -> Any:
+        if parcel.first_step == 0:
+            raise ValueError("a name that no protocol knows")
+        return pack(outbox, parcel, **given)
+
+    monkeypatch.setattr(Outbox, "_encode", failing)
+    bench.delivery.accept([row(step) for step in range(9)])
+    bench.now += 2.0
+    with pytest.raises(ValueError, match="no protocol"):
+        bench.delivery.work()
+    bench.finish()
+    rows = bench.server.rows(RUN)
+    assert [found["step"] for found in rows] == list(range(3, 9))
+    assert rows[0]["agent_dropped_steps"] == 3.0
 
 
 def test_a_token_that_is_refused_leaves_the_steps_on_disk(tmp_path: Path) -> None:
