@@ -106,13 +106,17 @@ class _Torchmortem(Tool):
 
 
 class _Wandb(Tool):
-    def __init__(self, log_freq: int) -> None:
+    def __init__(self, log_freq: int, folder: Path) -> None:
         self._log_freq = log_freq
+        self._folder = folder
 
     def attach(self, model: Any, optimizer: Any) -> None:
         """Histograms of gradients and parameters, every so many batches."""
         self._wandb: Any = importlib.import_module("wandb")
         self._model = model
+        self._folder.mkdir(parents=True, exist_ok=True)
+        # a run for each block: trainscope would send its own numbers to one that is open
+        self._wandb.init(mode="offline", dir=str(self._folder), project="step-time")
         self._wandb.watch(model, log="all", log_freq=self._log_freq)
 
     def end(self, scalars: Mapping[str, float]) -> None:
@@ -122,6 +126,7 @@ class _Wandb(Tool):
     def detach(self) -> None:
         """Takes the hooks off."""
         self._wandb.unwatch(self._model)
+        self._wandb.finish()
 
 
 @contextmanager
@@ -139,13 +144,7 @@ def _wandb(log_freq: int) -> Callable[[Path], AbstractContextManager[Tool]]:
     @contextmanager
     def make(folder: Path) -> Iterator[Tool]:
         os.environ.setdefault("WANDB_SILENT", "true")
-        wandb: Any = importlib.import_module("wandb")
-        if wandb.run is None:
-            (folder / "wandb").mkdir(parents=True, exist_ok=True)
-            wandb.init(mode="offline", dir=str(folder / "wandb"), project="step-time")
-        yield _Wandb(log_freq)
-        if wandb.run is not None:
-            wandb.finish()
+        yield _Wandb(log_freq, folder / "wandb")
 
     return make
 
