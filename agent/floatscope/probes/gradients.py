@@ -33,7 +33,7 @@ def is_plain(parameter: Any) -> bool:
     return (
         type(parameter) is torch.nn.Parameter
         and parameter.layout is torch.strided
-        and parameter.is_floating_point()
+        and is_computed_with(parameter)
         and parameter.device.type != "meta"
         and parameter.numel() > 0
         and not hasattr(parameter, "main_grad")
@@ -41,7 +41,8 @@ def is_plain(parameter: Any) -> bool:
 
 
 def local_values(tensor: Any) -> Tensor | None:
-    """A dense real view, without a copy, of a tensor's part on this rank; None if there is no such view."""
+    """A dense real view, without a copy, of a tensor's part on this rank; None if there is no such view, or
+    no arithmetic on it."""
     if hasattr(tensor, "to_local"):  # DTensor: FSDP2, tensor parallelism
         tensor = tensor.to_local()
     if (
@@ -55,7 +56,12 @@ def local_values(tensor: Any) -> Tensor | None:
         return None
     if tensor.is_complex():
         tensor = torch.view_as_real(tensor.detach())
-    return tensor.detach() if tensor.is_floating_point() and tensor.numel() > 0 else None
+    return tensor.detach() if is_computed_with(tensor) and tensor.numel() > 0 else None
+
+
+def is_computed_with(tensor: Tensor) -> bool:
+    """Whether torch has arithmetic for its dtype: floating-point, but not FP8 and FP4, which are only stored."""
+    return tensor.is_floating_point() and tensor.element_size() > 1
 
 
 def is_empty(tensor: Any) -> bool:
