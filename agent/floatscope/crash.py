@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any
 
@@ -70,7 +70,7 @@ class CrashWatch:
                 self._rescue = Rescue(
                     is_ours=lambda: _watch_of(signal.getsignal(signal.SIGTERM)) is not None,
                     is_handled=lambda: self._is_signalled,
-                    tell=self._tell_signal,
+                    tell=_tell_all,
                 )
                 self._rescue.start()
 
@@ -94,6 +94,11 @@ class CrashWatch:
             and signal.getsignal(signal.SIGTERM) == self._signal_hook
         ):
             signal.signal(signal.SIGTERM, _living(self._previous_signal, "_previous_signal"))
+        if self._rescue is not None and threading.current_thread() is threading.main_thread():
+            for watch in _watches():  # there is one wakeup descriptor in a process: another may have it now
+                if watch._is_on and watch._rescue is not None:
+                    watch._rescue.start()
+                    break
 
     def _excepthook(
         self, kind: type[BaseException], error: BaseException, traceback: TracebackType | None
@@ -149,6 +154,19 @@ def _watch_of(handler: object) -> CrashWatch | None:
     """Whose hook it is, None if it is none of ours."""
     owner = getattr(handler, "__self__", None)
     return owner if isinstance(owner, CrashWatch) else None
+
+
+def _watches() -> Iterator[CrashWatch]:
+    """Those that SIGTERM goes through, from the newest on."""
+    handler: Any = signal.getsignal(signal.SIGTERM)
+    while (watch := _watch_of(handler)) is not None:
+        yield watch
+        handler = watch._previous_signal
+
+
+def _tell_all() -> None:
+    for watch in _watches():
+        watch._tell_signal()
 
 
 def _leave_child() -> None:

@@ -154,6 +154,29 @@ def test_two_monitors_are_both_told_of_sigterm(server: HttpServer, given: dict[s
     assert sorted(run for run, _ in server.server.finished) == ["p", "q"]
 
 
+@pytest.mark.parametrize("ended", ["neither", "older", "newer"])
+def test_two_monitors_of_a_process_that_is_stuck_in_native_code(
+    server: HttpServer, given: dict[str, Any], ended: str
+) -> None:
+    """Both are told; where one has ended before, the other still ends the process."""
+    code = f"""
+    other = floatscope.watch(run="q", run_id="q", gpu=False, recorder_steps=0, **{given!r})
+    other.step(loss=1.0)
+    train(range(5))
+    if {ended!r} == "older": monitor.finish()
+    if {ended!r} == "newer": other.finish()
+    print("trained", flush=True); {STUCK}
+    """
+    job = Job(code, given)
+    job.wait_for("trained")
+    assert job.end(signal.SIGTERM)[0] == -signal.SIGTERM
+    ends = {run: end["status"] for run, end in server.server.finished}
+    assert ends == {
+        "p": "finished" if ended == "older" else "failed",
+        "q": "finished" if ended == "newer" else "failed",
+    }
+
+
 def test_after_finish_sigterm_is_as_it_was() -> None:
     code = """
     assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
