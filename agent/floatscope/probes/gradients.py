@@ -60,7 +60,7 @@ def local_values(tensor: Any) -> Tensor | None:
 
 
 def is_computed_with(tensor: Tensor) -> bool:
-    """Whether torch has arithmetic for its dtype: floating-point, but not FP8 and FP4, which are only stored."""
+    """Whether torch has arithmetic for its dtype: floating point, but not FP8 and FP4, just stored."""
     return tensor.is_floating_point() and tensor.element_size() > 1
 
 
