@@ -54,6 +54,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         optimizer.load_state_dict(state["optimizer"])
         scheduler.load_state_dict(state["scheduler"])
     first_step = 0 if state is None else state["step"] + 1
+    if first_step >= options.steps:
+        print(f"{options.folder} holds {first_step} steps already; to go on: --steps {first_step + 60}")
+        return
 
     with floatscope.watch(
         model,

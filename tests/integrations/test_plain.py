@@ -96,3 +96,5 @@ def test_the_example_learns_and_resumes(tmp_path: Path, spool: Path, monkeypatch
     both = read(log)
     assert both.steps == [*range(45), *range(40, 60)], "from the checkpoint of step 39"
     assert both.column("resumed") == [None] * 45 + [1.0] + [None] * 19
+    module.main(["--steps", "60", "--folder", "kept"])
+    assert read(log).steps == both.steps, "nothing is left to train"
