@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -17,7 +16,6 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad
 from torch.nn.utils import clip_grad_norm_ as early_import  # before any monitor is there
 
-from floatscope.probes.function_patch import FunctionPatch, Observer
 from tests.agent.training import backward, batch, loss_of, recording, small_model
 
 Clip = Callable[[Any, torch.optim.Optimizer], object]
@@ -243,21 +241,6 @@ def test_monitors_leave_torch_as_it_was_in_any_order(tmp_path: Path, order: tupl
     assert functions() != before
     monitors[order[1]].__exit__(None, None, None)
     assert functions() == before
-
-
-def test_a_wrapper_put_on_top_of_ours_stays_and_works() -> None:
-    module: Any = ModuleType("module")
-    module.double = lambda x: 2 * x
-    seen: list[int] = []
-    observer = Observer(lambda args, kwargs: seen.append(args[0]), lambda args, kwargs: seen.append(-1))
-    patch = FunctionPatch(module, "double", observer, prepare=lambda args: args)
-    ours = module.double
-    module.double = lambda x: ours(x) + 1
-    assert module.double(4) == 9
-    patch.remove()
-    patch.remove()
-    assert module.double(5) == 11
-    assert seen == [4, -1]
 
 
 def test_before_torch_2_6_the_public_function_is_watched(

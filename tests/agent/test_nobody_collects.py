@@ -30,14 +30,19 @@ def test_when_recording_is_switched_off_the_probes_leave(
     """In a step of a closer look, too: no hook stays, and steps after it add to nothing."""
     model = small_model()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    clip = torch.nn.utils.clip_grad._clip_grads_with_norm_  # type: ignore[attr-defined]
+    clip = torch.nn.utils.clip_grad._clip_grads_with_norm_
     with recording(tmp_path, model, optimizer, strict=False) as found:
         monitor = found.monitor
         probes: Any = monitor._probes
         assert hooks_of(model, optimizer) > 0
-        removals = []
+        removals: list[int] = []
         remove = probes.remove
-        monitor._stepping.on_trip = lambda: (removals.append(1), remove())  # type: ignore[assignment]
+
+        def leave() -> None:
+            removals.append(1)
+            remove()
+
+        monitor._stepping.on_trip = leave
 
         def broken(*args: Any) -> None:
             raise RuntimeError("broken")
@@ -49,7 +54,7 @@ def test_when_recording_is_switched_off_the_probes_leave(
         assert monitor._stepping.tripped
         assert removals == [1]
         assert hooks_of(model, optimizer) == 0
-        assert torch.nn.utils.clip_grad._clip_grads_with_norm_ is clip  # type: ignore[attr-defined]
+        assert torch.nn.utils.clip_grad._clip_grads_with_norm_ is clip
         kept = len(probes._stats._real._slots)
         for step in range(30):
             one_step(model, optimizer, step)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -24,6 +25,7 @@ from floatscope.probes.readout import Readout
 from floatscope.probes.row_sample import row_sample
 from floatscope.probes.te_scales import dequantised, is_cast_of, scales_of
 from floatscope.probes.tensor_stats import TensorStats
+from floatscope.probes.torchao_float8 import Float8Casts
 from floatscope.protocol.formats import FORMATS
 from floatscope.protocol.runinfo import RunInfo
 from floatscope.rows import Row
@@ -36,7 +38,9 @@ E4M3 = SimpleNamespace(name="kFloat8E4M3")
 class Memory(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """The most bytes that one operation has allocated for its results."""
 
-    largest = 0
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.largest = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
@@ -89,6 +93,24 @@ def test_what_a_cast_left_is_dequantised_for_the_rows_that_are_looked_at(kind: s
             used = partial(dequantised, cast, found)
             stats.measure("layer", "input", x, used=used, scale=found.scale, fmt=found.fmt)
     assert 4 * MOST_ELEMENTS <= memory.largest <= 10 * MOST_ELEMENTS
+
+
+def test_a_cast_of_torchao_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same on the CPU, with a smaller limit."""
+    monkeypatch.setattr("floatscope.probes.tensor_stats.MOST_ELEMENTS", 1024)
+    guard = Guard(strict=True)
+    stats = stats_of(guard)
+    area = guard.area("casts", loses="all")
+    probe = Float8Casts(stats, {}, Catalog(RunInfo(name="x")), area, guard=guard)
+    x = torch.randn(64, 128)
+    scale = 448.0 / x.abs().amax(dim=1, keepdim=True)
+    cast = SimpleNamespace(_data=(x * scale).to(torch.float8_e4m3fn), _scale=scale)
+    with Memory() as memory:
+        probe._measure("layer", "input", x, cast)
+    assert 0 < memory.largest <= 4 * 1024
+    (measured,) = (values for _, values in stats._real._host)
+    assert measured[0] == 1024
+    assert 20 < 20 * math.log10(measured[8] / measured[9]) < 40
 
 
 class Fused:

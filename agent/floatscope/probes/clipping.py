@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from floatscope.guard import Area
 from floatscope.probes.function_patch import FunctionPatch, Observer
 
 _BY_NORM = "_clip_grads_with_norm_"
@@ -23,9 +24,10 @@ _Watch = Callable[[Sequence[Any], Tensor | None], None]
 
 class ClipWatch:
     """Calls ``before`` with the parameters whose gradients are about to be clipped and the norm, if it is
-    known; ``after`` with the parameters once they are."""
+    known; ``after`` with the parameters once they are. What fails in them stays in ``area``."""
 
-    def __init__(self, before: _Watch, after: Callable[[Sequence[Any]], None]) -> None:
+    def __init__(self, before: _Watch, after: Callable[[Sequence[Any]], None], *, area: Area) -> None:
+        self._area = area
         self._before = before
         self._after = after
         self._patches: list[FunctionPatch] = []
@@ -39,7 +41,7 @@ class ClipWatch:
             targets += [(inner, _BY_NORM), (utils, "clip_grads_with_norm_")]
         else:  # before torch 2.6 all in one function: early imports of it are not seen
             targets += [(inner, "clip_grad_norm_"), (utils, "clip_grad_norm_")]
-        observer = Observer(self._enter, self._leave)
+        observer = Observer(self._area, self._leave, self._enter)
         for module, name in targets:
             if hasattr(module, name):
                 self._patches.append(FunctionPatch(module, name, observer, prepare=_listed))
@@ -54,7 +56,7 @@ class ClipWatch:
         norm = args[2] if len(args) > 2 else kwargs.get("total_norm")
         self._before(_parameters(args, kwargs), norm if isinstance(norm, Tensor) else None)
 
-    def _leave(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _leave(self, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._after(_parameters(args, kwargs))
 
 

@@ -1,6 +1,7 @@
 """Wraps a function of a module so that several observers can come and go in any order.
 
-The sibling of ``patch.Patch``, which wraps methods of classes. Only calls that look the function up in the
+The sibling of ``patch.Patch``, which wraps methods of classes. Nothing that an observer does reaches the
+caller. Only calls that look the function up in the
 module are seen; a name imported from it earlier goes on meaning the original.
 """
 
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
+from floatscope.guard import Area
 from floatscope.probes.naming import is_compiling
 
 _MARK = "__floatscope_observers__"
@@ -20,10 +22,31 @@ _ORIGINAL = "__floatscope_original__"
 
 @dataclass(frozen=True, eq=False)
 class Observer:
-    """before, after: called with the positional arguments and the keyword arguments of each call."""
+    """Sees each call, inside ``area``: what fails here stays here.
 
-    before: Callable[[tuple[Any, ...], dict[str, Any]], None]
-    after: Callable[[tuple[Any, ...], dict[str, Any]], None]
+    before: called with the positional arguments and the keyword arguments.  after: with what the function has
+    returned, and then those.
+    """
+
+    area: Area
+    after: Callable[[Any, tuple[Any, ...], dict[str, Any]], None]
+    before: Callable[[tuple[Any, ...], dict[str, Any]], None] | None = None
+
+    def enter(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """The call is about to be made."""
+        if self.before is not None and not self.area.tripped:
+            with self.area:
+                self.before(args, kwargs)
+
+    def leave(self, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """It has returned."""
+        if not self.area.tripped:
+            with self.area:
+                self.after(result, args, kwargs)
+
+
+def _as_they_are(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    return args
 
 
 class FunctionPatch:
@@ -41,7 +64,7 @@ class FunctionPatch:
         name: str,
         observer: Observer,
         *,
-        prepare: Callable[[tuple[Any, ...]], tuple[Any, ...]],
+        prepare: Callable[[tuple[Any, ...]], tuple[Any, ...]] = _as_they_are,
     ) -> None:
         self._module = module
         self._name = name
@@ -61,10 +84,10 @@ class FunctionPatch:
             args = prepare(args)
             present = tuple(observers)
             for observer in present:
-                observer.before(args, kwargs)
+                observer.enter(args, kwargs)
             result = original(*args, **kwargs)
             for observer in present:
-                observer.after(args, kwargs)
+                observer.leave(result, args, kwargs)
             return result
 
         setattr(wrapper, _MARK, observers)

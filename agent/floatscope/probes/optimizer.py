@@ -152,7 +152,7 @@ class OptimizerProbe(Probe):
         self._trained = {id(one): _Trained(one, _updates_for(updates, at)) for at, one in enumerate(found)}
         self._described: set[str] = set()
         self._handles: list[Any] = []
-        self._clips = ClipWatch(self._before_clip, self._after_clip)
+        self._clips = ClipWatch(self._before_clip, self._after_clip, area=area)
         self._places: dict[int, tuple[_Trained, Weight]] = {}
         self._check = StateCheck(say_once)
         self._prefix = ""

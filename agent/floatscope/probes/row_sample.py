@@ -34,8 +34,8 @@ class RowSample:
             matrix = x if x.dim() == 2 else x.view(-1, x.shape[-1])
             if self.height == 1:
                 return self._every_band(matrix)
-            banded = matrix.narrow(0, 0, self.bands * self.height).unflatten(0, (self.bands, self.height))
-            return self._every_band(banded).flatten(0, 1)
+            whole = matrix.narrow(0, 0, self.bands * self.height)
+            return self._every_band(whole.view(self.bands, self.height, -1)).flatten(0, 1)
         rows = torch.arange(self.bands * self.height, device=x.device).view(self.bands, self.height)
         index = self._every_band(rows).flatten()
         places = []

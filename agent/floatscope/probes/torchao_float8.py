@@ -24,12 +24,13 @@ from torch import Tensor, nn
 
 from floatscope.catalog import Catalog
 from floatscope.guard import Area, Guard
-from floatscope.probes.naming import in_backward, is_compiling
+from floatscope.probes.function_patch import FunctionPatch, Observer
+from floatscope.probes.naming import in_backward
 from floatscope.probes.probe import Probe, Scene
 from floatscope.probes.readout import Readout
+from floatscope.probes.row_sample import RowSample
 from floatscope.probes.statistics import block_of
 from floatscope.probes.tensor_stats import TensorStats
-from floatscope.probes.torchao_casts import FunctionTap
 from floatscope.probes.torchao_recipe import describe, format_of_cast, recipe_name, word
 from floatscope.protocol.formats import FORMATS
 from floatscope.rows import Row
@@ -106,7 +107,7 @@ class Float8Casts(Probe):
         self._catalog = catalog
         self._area = area
         self._guard = guard
-        self._taps: list[FunctionTap] = []
+        self._patches: list[FunctionPatch] = []
         self._owners: dict[int, tuple[Any, nn.Module, str]] = {}
         self._last_gradient: dict[str, weakref.ref[Tensor]] = {}
         self._has_cast = False
@@ -128,25 +129,25 @@ class Float8Casts(Probe):
                 "some torchao layers are shallow copies of each other and cannot be told apart; "
                 "statistics of those layers are left out.",
             )
+        observer = Observer(self._area, self._see)
         for name in CALLERS:
             caller = sys.modules.get(name)
             if caller is not None and hasattr(caller, CAST):
-                self._taps.append(FunctionTap(caller, CAST, self._see))
+                self._patches.append(FunctionPatch(caller, CAST, observer))
 
     def _see(self, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """After a cast. args: (tensor, dtype, linear_mm_config, ...), as in torchao."""
-        if is_compiling() or self._stats.look.is_idle or self._area.tripped:
+        """After a cast, inside the area. args: (tensor, dtype, linear_mm_config, ...), as in torchao."""
+        if self._stats.look.is_idle:
             return
-        with self._area:
-            config = args[2] if len(args) > 2 else kwargs.get("linear_mm_config")
-            _, module, layer = self._owners.get(id(config), (None, None, ""))
-            if module is None or not module.training or not self._stats.look.wants(layer):
-                return
-            tensor = args[0] if args else kwargs.get("hp_tensor")
-            role = str(getattr(kwargs.get("gemm_input_role"), "name", "INPUT")).lower()
-            if role == "grad_output" and self._is_second_cast(layer, tensor):
-                return
-            self._measure(layer, role, tensor, result)
+        config = args[2] if len(args) > 2 else kwargs.get("linear_mm_config")
+        _, module, layer = self._owners.get(id(config), (None, None, ""))
+        if module is None or not module.training or not self._stats.look.wants(layer):
+            return
+        tensor = args[0] if args else kwargs.get("hp_tensor")
+        role = str(getattr(kwargs.get("gemm_input_role"), "name", "INPUT")).lower()
+        if role == "grad_output" and self._is_second_cast(layer, tensor):
+            return
+        self._measure(layer, role, tensor, result)
 
     def _is_second_cast(self, layer: str, gradient: Any) -> bool:
         """The backward pass casts one gradient for two products; only the first cast is measured."""
@@ -162,8 +163,11 @@ class Float8Casts(Probe):
             return
         if role == "input":
             self._has_cast = True
-        scale = cast._scale.detach()
-        used = cast._data.detach().float() / scale
+        codes, scale = cast._data.detach(), cast._scale.detach()
+
+        def used(sample: RowSample) -> Tensor:
+            return sample.of(codes).float() / sample.scales(scale)
+
         once = role == "weight" or (role == "input" and in_backward())
         fmt = format_of_cast(cast._data.dtype)
         self._stats.measure(layer, role, plain, used=used, scale=scale, fmt=fmt, once=once)
@@ -208,9 +212,9 @@ class Float8Casts(Probe):
 
     def remove(self) -> None:
         """Puts torchao's function back."""
-        for tap in self._taps:
-            tap.remove()
-        self._taps.clear()
+        for patch in self._patches:
+            patch.remove()
+        self._patches.clear()
         self._owners.clear()
         self._last_gradient.clear()
 
