@@ -82,7 +82,7 @@ class MonitorConfig:
     gpu_every_s: float = 5.0
     """Time between NVML readings, on a thread of their own."""
     scaler: Any = None
-    """torch.amp.GradScaler, if loss scaling is used."""
+    """torch.amp.GradScaler. None: the one that steps the optimizer, found by itself."""
     vocab_size: int | None = None
     """Token ids below this are valid. None: taken from the model's first Embedding."""
     config: Mapping[str, Any] = field(default_factory=dict)
