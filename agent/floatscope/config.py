@@ -70,7 +70,7 @@ class MonitorConfig:
     stats_every: int = STATS_EVERY_STEPS
     """Steps between statistics that read whole tensors; 1 is every step."""
     layer_hooks: bool = True
-    """Statistics of plain layers (any with a weight matrix, not cast to FP8) by forward and gradient hooks."""
+    """Statistics of plain layers (any with a weight matrix, not cast to FP8) by hooks."""
     compiled_layers: bool = False
     """Statistics of layers inside code compiled by torch.compile; attach before its first call."""
     weight_updates: bool = True
