@@ -328,6 +328,7 @@ class Monitor:
         self._undo.clear()
         with self._finishing:
             self._probes.remove()
+        self._stepping.on_trip = None
         self._probes = WithoutTorch(None)  # a finished monitor keeps neither model nor optimizer alive
         with self._finishing:
             self._close_sender(status, reason)
