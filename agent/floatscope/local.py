@@ -24,7 +24,7 @@ from floatscope.guard import Guard
 from floatscope.logged_before import LoggedBefore
 from floatscope.protocol.batch import Batch
 from floatscope.protocol.closer_look import CloserLook
-from floatscope.protocol.judgement import Judgement
+from floatscope.protocol.judgement import Judgement, findings_of
 from floatscope.protocol.runinfo import RunInfo
 from floatscope.protocol.strict_json import dumps
 from floatscope.rows import Columns, Row
@@ -38,6 +38,10 @@ MOST_ROWS = 8192  # waiting to be judged; beyond, the newest are not
 MOST_BYTES = 64 * 2**20  # of waiting rows; beyond, the newest wait without their tensors
 NICENESS = 10
 FINISH_POLL_S = 0.02
+LAST_WHOLE_S = (
+    2.0  # judging at the end of a run; what is left then is judged without its tensors, ten times as fast
+)
+SILENT_S = 1.0  # wait at the end of a run that is not explained
 
 
 class LiveEngine(Protocol):
@@ -104,6 +108,10 @@ class LocalDiagnosis:
         self._inbox_bytes = 0
         self._inbox_lock = threading.Lock()  # between the sender's thread and ours; the loop takes neither
         self._unjudged = 0  # steps still waiting when the time was up
+        self._hurried = 0  # the last steps that were judged without their tensors to end soon
+        self._last_turn: float | None = None  # when judging went on after the run had ended
+        self._ended_at = 0.0
+        self._is_told = False
         self._written_at = float("-inf")
         self._is_written = False
         self._is_off = False
@@ -141,10 +149,15 @@ class LocalDiagnosis:
         if self._ending is None:
             return None
         self.is_done = not self._thread.is_alive()
+        if not self.is_done and not self._is_told and time.monotonic() - self._ended_at >= SILENT_S:
+            self._is_told = True
+            if self._rank == 0:
+                sys.stderr.write("floatscope: judging the last steps ...\n")
         return FINISH_POLL_S
 
     def finish(self, status: str, reason: str | None) -> None:
         """Says how the run ended; the thread judges what is left and writes the last verdict."""
+        self._ended_at = time.monotonic()
         self._ending = (status, reason)
         self._wake.set()
 
@@ -159,7 +172,9 @@ class LocalDiagnosis:
             return None
         is_whole = not self._thread.is_alive() and not self._unjudged
         late = "" if is_whole else " (The last steps were not judged in time.)"
-        lines = [f"{self.verdict['summary']}{late}"]
+        if is_whole and self._hurried:
+            late = f" (The last {self._hurried:,} steps were judged without their tensors, to end soon.)"
+        lines = [f"{self.verdict['summary']}{_gone(self.verdict)}{late}"]
         if self._is_written:
             lines.append(f"the verdict is in {self.path}")
         if self._log.is_file():
@@ -197,11 +212,24 @@ class LocalDiagnosis:
             if self._is_aborted:
                 self._unjudged += len(rows) - at
                 break
-            self._feed(rows[at : at + PIECE_STEPS])
+            piece = rows[at : at + PIECE_STEPS]
+            self._feed(self._hurry(piece) if self._is_late() else piece)
             time.sleep(0.0)
         if rows or is_last:
             self._judge(is_last=is_last)
         return True
+
+    def _is_late(self) -> bool:
+        """Whether the run has ended and its end waits for us too long."""
+        if self._ending is None:
+            return False
+        now = time.monotonic()
+        self._last_turn = now if self._last_turn is None else self._last_turn
+        return now - self._last_turn > LAST_WHOLE_S
+
+    def _hurry(self, rows: Sequence[Row]) -> list[Row]:
+        self._hurried += len(rows)
+        return [replace(row, blocks=[], histograms=[]) for row in rows]
 
     def _take(self) -> list[Row]:
         with self._inbox_lock:
@@ -288,6 +316,8 @@ class LocalDiagnosis:
             notes.append(f"{lag}: {self.thinned:,} steps were judged without their tensors")
         if self.skipped:
             notes.append(f"{lag}: {self.skipped:,} steps were not judged")
+        if self._hurried:
+            notes.append(f"the last {self._hurried:,} steps were judged without their tensors, to end soon")
         if self._unjudged:
             notes.append(f"the last {self._unjudged:,} steps were not judged before the time was up")
         if notes:
@@ -315,6 +345,16 @@ class LocalDiagnosis:
                     f"cannot write the verdict {self.path} ({error.strerror or error}). Training goes on; "
                     "findings are still said here, you lose the file.",
                 )
+
+
+def _gone(verdict: Mapping[str, Any]) -> str:
+    """A sentence where the run has gone back over what the verdict's summary begins with."""
+    summary = str(verdict["summary"])
+    found = [f for f in findings_of(verdict) if f.severity != "info" and f.state != "replaced"]
+    if not any(f.rolled_back and summary.startswith(f.summary) for f in found):
+        return ""
+    all_of_it = "before all of it" if len(found) > 1 and all(f.rolled_back for f in found) else "before that"
+    return f" The run has gone back to {all_of_it} and trained those steps again."
 
 
 def verdict_path_of(log: Path) -> Path:

@@ -96,6 +96,21 @@ def test_a_run_that_goes_back_and_one_that_is_resumed_are_judged_as_their_log(tm
     assert len(read_log(log)[1]) == 170
 
 
+def test_the_last_line_says_that_the_run_went_back_to_before_the_fault(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is the verdict of a whole run, also of steps that were trained again; else it says nothing."""
+    gone = "The run has gone back to"
+    for name, steps in (("back", [*range(70), *range(50, 120)]), ("on", [*range(70)])):
+        monitor = watch(tmp_path, run_id=name, log_path=tmp_path / f"{name}.jsonl")
+        for at, step in enumerate(steps):
+            monitor.step(step, **scalars(step, fault_at=60 if at < 70 else math.inf))
+        monitor.finish()
+        last = capsys.readouterr().err
+        assert verdict_of(tmp_path / f"{name}.jsonl")["summary"] in last
+        assert (gone in last) == (name == "back"), last
+
+
 def test_a_log_of_another_run_is_no_part_of_it(tmp_path: Path) -> None:
     for run_id, fault_at in (("one", 20.0), ("two", math.inf)):
         monitor = watch(tmp_path, run_id=run_id)

@@ -91,6 +91,33 @@ def test_a_diagnosis_that_hangs_does_not_hold_up_log_or_end(
     assert read_log(tmp_path / "run.jsonl")[0]["status"] == "finished"
 
 
+def test_a_long_rest_at_the_end_is_judged_without_tensors_and_never_in_silence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All steps are judged; how many of them in a hurry stands in the last line and in the verdict."""
+    monkeypatch.setattr(local, "LAST_WHOLE_S", 0.0)
+    monkeypatch.setattr(local, "SILENT_S", 0.0)
+    engine = Slow(hangs=True)
+    found = diagnosis(tmp_path, engine)
+    found.accept([row(0)])
+    assert engine.inside.wait(60)
+    found.accept([row(step) for step in range(1, 51)])
+    assert found.work() is None
+    found.finish("finished", None)
+    for _ in range(3):
+        assert found.work() is not None
+    assert capsys.readouterr().err == "floatscope: judging the last steps ...\n"
+    engine.go_on.set()
+    wait_for(lambda: found.work() is not None and found.is_done)
+    assert engine.steps == list(range(51))
+    hurried = sum(len(batch.step) for batch in engine.fed if not len(batch.stat_row))
+    assert hurried > 0
+    said = f"last {hurried} steps were judged without their tensors, to end soon"
+    assert found.verdict is not None
+    assert f"the {said}" in found.verdict["source"]["notes"]
+    assert f"(The {said}.)" in (found.farewell() or "")
+
+
 def test_a_fault_of_the_diagnosis_costs_the_verdict_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
     capsys: pytest.CaptureFixture[str],
