@@ -10,11 +10,13 @@ class Look:
     """What is measured of a step beside what is always on.
 
     is_sampled: statistics of all whole tensors.  suspects: layers that are measured in full, whether or not
-    the step is sampled; a name is a layer as it stands in tensor names.
+    the step is sampled; a name is a layer as it stands in tensor names.  is_extra: sampled only because
+    something is wrong, beside every n-th step; what is dear and the same a step later is left out.
     """
 
     is_sampled: bool = False
     suspects: frozenset[str] = field(default_factory=frozenset)
+    is_extra: bool = field(default=False, compare=False)
 
     @property
     def is_idle(self) -> bool:
@@ -31,3 +33,6 @@ GLANCE = Look()
 
 SAMPLE = Look(is_sampled=True)
 """A step on which all tensors are measured."""
+
+EXTRA = Look(is_sampled=True, is_extra=True)
+"""The same, beside the usual ones."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from floatscope.look import GLANCE, SAMPLE, Look
+from floatscope.look import EXTRA, GLANCE, SAMPLE, Look
 
 CLOSER_LOOK_STEPS = 3  # steps measured in full after the loss turned non-finite
 MOST_AHEAD = 10_000  # steps for which a wish holds; it is renewed while there is a reason
@@ -43,11 +43,11 @@ class Schedule:
         asked = GLANCE
         if wish is not None and step <= wish.until and step % wish.every == 0:
             asked = wish.look
-        is_usual = step <= self._closer_until or step % (self._every * self._ease) == 0
-        is_sampled = is_usual or asked.is_sampled
+        is_usual = step % (self._every * self._ease) == 0
+        is_sampled = is_usual or step <= self._closer_until or asked.is_sampled
         if asked.suspects:
-            return Look(is_sampled, asked.suspects)
-        return SAMPLE if is_sampled else GLANCE
+            return Look(is_sampled, asked.suspects, is_extra=not is_usual)
+        return SAMPLE if is_usual else EXTRA if is_sampled else GLANCE
 
     def ask(self, settings: Mapping[str, Any]) -> None:
         """Takes a wish; empty settings end the last one, and anything that is not one is passed over."""

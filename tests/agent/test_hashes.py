@@ -16,7 +16,7 @@ from floatscope.probes.coordinates import Standing
 from floatscope.probes.hashes import comparable, hash_of
 from tests.agent.test_ranks import Mesh, Wrapped, model_of, placed
 from tests.agent.test_state_tap import Layer, Recipe, make_manager
-from tests.agent.training import recording, small_model, train
+from tests.agent.training import backward, batch, loss_of, recording, small_model, train
 
 
 def bits_of_everything() -> list[Tensor]:
@@ -129,6 +129,20 @@ def test_hashes_come_on_sampled_steps_of_a_job_with_several_ranks(
     with recording(tmp_path, small_model()) as found:
         found.monitor.step(loss=1.0)
     assert "param_hash" not in found.rows[0], "there is nobody to compare with"
+
+
+def test_steps_of_a_closer_look_are_not_hashed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All weights are read for a hash: every n-th step, the same on all ranks, whatever is wrong on one."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    model = small_model()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with recording(tmp_path, model, optimizer, stats_every=4) as found:
+        for step in range(8):
+            backward(loss_of(model, batch(step)))
+            optimizer.step()
+            found.monitor.step(loss=math.nan)  # has the next steps measured in full
+    assert ["param_norm" in row for row in found.rows] == [True] * 8
+    assert ["param_hash" in row for row in found.rows] == [step % 4 == 0 for step in range(8)]
 
 
 @pytest.mark.parametrize("as_object", [True, False])

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from floatscope.guard import Guard
-from floatscope.look import GLANCE, SAMPLE
+from floatscope.look import EXTRA, GLANCE, SAMPLE
 from floatscope.probes.gradients import RootOfSquares
-from floatscope.probes.hashes import HashProbe
+from floatscope.probes.hashes import HashProbe, hash_of
 from floatscope.probes.naming import CallOrder
 from floatscope.probes.optimizer import OptimizerProbe
 from floatscope.probes.optimizer_state import StateCheck
@@ -24,6 +24,7 @@ from floatscope.probes.weight_updates import WeightUpdates
 from floatscope.probes.weights import Weight
 from floatscope.rows import Row
 from tests.agent.test_no_waiting import NoWaiting, catalog
+from tests.agent.test_row_sample import Memory
 
 
 def parameters(count: int = 40) -> list[nn.Parameter]:
@@ -36,13 +37,24 @@ def test_a_hash_of_many_weights() -> None:
         guard = Guard(strict=True)
         area = guard.area("hashes", loses="all")
         probe = HashProbe(lambda: weights, lambda: [torch.ones(9, device="cuda")], [], area=area)
-        for look, is_due in ((GLANCE, False), (SAMPLE, True)):
+        for look, is_due in ((GLANCE, False), (EXTRA, False), (SAMPLE, True)):
             readout = Readout()
             probe.begin(look)
             with NoWaiting() as mode:
                 probe.collect(readout, Row(0, 0.0))
             assert readout.is_empty != is_due
             assert mode.kernels <= (65 if is_due else 0), "small weights are hashed together"
+
+
+def test_a_hash_of_large_weights() -> None:
+    """Two billion weights: 128 chunks of eight kernels, and little memory beside the weights."""
+    with FakeTensorMode():
+        weights = [torch.ones(2**16, 2**13, device="cuda", dtype=torch.bfloat16) for _ in range(4)]
+        with NoWaiting() as mode, Memory() as memory:
+            hash_of(weights)
+    chunks = 4 * 2**29 * 2 // 8 // 2**22
+    assert mode.kernels <= 8 * chunks + 20
+    assert memory.largest <= 2**25
 
 
 def test_gradients_before_clipping() -> None:
