@@ -188,6 +188,48 @@ def test_checkpoints_say_whether_they_are_clean(tmp_path: Path, spool: Path) -> 
     assert tags[2]["run_id"] == ours.monitor.run_id
 
 
+def tags_in(folder: Path) -> dict[int, Any]:
+    """is_clean of all checkpoints, by step."""
+    found = [json.loads(path.read_text()) for path in (folder / "out").glob("checkpoint-*/floatscope.json")]
+    return {tag["step"]: tag["is_clean"] for tag in found}
+
+
+def test_a_resumed_training_renews_the_tags_of_its_earlier_checkpoints(tmp_path: Path, spool: Path) -> None:
+    """Those that lead up to it; not those of steps that are trained again, nor another run's, nor no tag."""
+    saving = {"save_strategy": "steps", "save_steps": 2}
+    trainer(tmp_path, FloatscopeCallback(run="tiny", diagnose=False, **QUIET), max_steps=8, **saving).train()
+    assert tags_in(tmp_path) == {2: None, 4: None, 6: None, 8: None}
+    for name, text in (("3", '{"run_id": "other", "step": 3, "is_clean": null}'), ("1", '{"step": ')):
+        (tmp_path / "out" / f"checkpoint-{name}").mkdir()
+        (tmp_path / "out" / f"checkpoint-{name}" / "floatscope.json").write_text(text)
+    again = FloatscopeCallback(run="tiny", diagnose=False, **QUIET)
+
+    def find() -> None:
+        assert again.monitor is not None
+        diagnose_as_critical(again.monitor, onset_step=4)
+
+    trainer(tmp_path, again, _At(6, find), max_steps=7).train(
+        resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-6")
+    )
+    assert (tmp_path / "out" / "checkpoint-1" / "floatscope.json").read_text() == '{"step": '
+    (tmp_path / "out" / "checkpoint-1" / "floatscope.json").unlink()
+    assert tags_in(tmp_path) == {2: True, 3: None, 4: False, 6: False, 8: None}
+
+
+def test_a_resumed_training_judges_its_earlier_checkpoints_without_a_server(
+    tmp_path: Path, spool: Path
+) -> None:
+    """The diagnosis reads what the log held; steps beyond the checkpoint prove it clean."""
+    settings = {**QUIET, "clean_after": 4}
+    saving = {"save_strategy": "steps", "save_steps": 6}
+    trainer(tmp_path, FloatscopeCallback(run="tiny", **settings), max_steps=6, **saving).train()
+    assert tags_in(tmp_path) == {6: None}
+    trainer(tmp_path, FloatscopeCallback(run="tiny", **settings), max_steps=20).train(
+        resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-6")
+    )
+    assert tags_in(tmp_path) == {6: True}
+
+
 @pytest.mark.parametrize(
     ("error", "status"), [(RuntimeError("device lost"), "crashed"), (KeyboardInterrupt(), "failed")]
 )

@@ -40,7 +40,7 @@ class FloatscopeCallback(TrainerCallback):  # type: ignore[misc] # the library h
     options: settings of ``floatscope.watch``.
 
     Checkpoints get a file ``floatscope.json``: ``is_clean`` is true, false, or null while not judged. It is
-    renewed as the diagnosis goes on.
+    renewed as the diagnosis goes on, after a resume also in the checkpoints that lead up to it.
     """
 
     def __init__(
@@ -81,6 +81,8 @@ class FloatscopeCallback(TrainerCallback):  # type: ignore[misc] # the library h
                 kept[STATE_KEY] = self._session.identity()
             if self._wrapped is None:
                 self._wrapped = _TrainingStep(self)
+            if state.is_world_process_zero:
+                self._find_tags(Path(args.output_dir), up_to=state.global_step)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """All that belongs to the step before has been said."""
@@ -157,10 +159,27 @@ class FloatscopeCallback(TrainerCallback):  # type: ignore[misc] # the library h
     def _renew_tags(self) -> None:
         """A fault is proven some steps after it began: what is known now may be more than at saving."""
         for folder, (step, was_clean) in list(self._tags.items()):
+            is_clean = self._session.tag(step)["is_clean"]
             if not folder.is_dir():
                 del self._tags[folder]  # the Trainer keeps only the newest checkpoints
-            elif self._session.tag(step)["is_clean"] is not was_clean:
+            elif is_clean is not None and is_clean is not was_clean:
                 self._write_tag(folder, step)
+
+    def _find_tags(self, output: Path, *, up_to: int) -> None:
+        """Takes over the tags that earlier processes of this run left unjudged.
+
+        Checkpoints beyond the one resumed from were made by steps that are trained again now: what is said
+        of these is not about them.
+        """
+        if not self._session.is_open:
+            return
+        own = self._session.tag(up_to).get("run_id")
+        for path in output.glob(f"{PREFIX_CHECKPOINT_DIR}-*/{TAG_NAME}"):
+            tag = _read_tag(path)
+            step = tag.get("step")
+            is_of_run = type(step) is int and 0 < step <= up_to and tag.get("run_id") == own
+            if is_of_run and tag.get("is_clean") is not False:  # what was proven stays
+                self._tags[path.parent] = (step, tag.get("is_clean"))
 
     def _write_tag(self, folder: Path, step: int) -> None:
         tag = self._session.tag(step)
@@ -217,6 +236,15 @@ class _TrainingStep:
         self._is_on = False
         if Trainer.training_step is self._ours:
             Trainer.training_step = self._original
+
+
+def _read_tag(path: Path) -> dict[str, Any]:
+    """A checkpoint's tag; empty if it is not one."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _evaluates(args: Any, state: Any, control: Any) -> bool:
