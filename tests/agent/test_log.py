@@ -77,3 +77,17 @@ def test_what_was_wrapped_is_put_back_once_at_the_end(tmp_path: Path) -> None:
     assert calls == ["last", "first"]
     found.monitor.at_end(lambda: calls.append("after the end"))
     assert calls[-1] == "after the end"
+
+
+@pytest.mark.parametrize("given", ["nonsense", None, [1], 5])
+def test_what_is_no_dict_is_refused_in_one_line(given: Any, tmp_path: Path, caplog: Any) -> None:
+    """It says what is expected and what came, once; the step has what else is logged of it."""
+    with recording(tmp_path) as found:
+        for _ in range(2):
+            found.monitor.log(given)
+        found.monitor.log({"a": 1.0})
+        found.monitor.step(loss=1.0)
+    assert [numbers(row) for row in found.rows] == [{"step": 0, "a": 1.0, "loss": 1.0}]
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 1
+    assert f"log() takes a dict of numbers, not a {type(given).__name__}: nothing is recorded" in said[0]

@@ -176,10 +176,11 @@ class FloatscopeCallback(TrainerCallback):  # type: ignore[misc] # the library h
         own = self._session.tag(up_to).get("run_id")
         for path in output.glob(f"{PREFIX_CHECKPOINT_DIR}-*/{TAG_NAME}"):
             tag = _read_tag(path)
-            step = tag.get("step")
-            is_of_run = type(step) is int and 0 < step <= up_to and tag.get("run_id") == own
-            if is_of_run and tag.get("is_clean") is not False:  # what was proven stays
-                self._tags[path.parent] = (step, tag.get("is_clean"))
+            step, is_clean = tag.get("step"), tag.get("is_clean")
+            if tag.get("run_id") != own or type(step) is not int or not 0 < step <= up_to:
+                continue
+            if is_clean is None or is_clean is True:  # what was proven stays
+                self._tags[path.parent] = (step, is_clean)
 
     def _write_tag(self, folder: Path, step: int) -> None:
         tag = self._session.tag(step)
