@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import logging
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+from floatscope.catalog import Catalog
 from floatscope.guard import Guard
 from floatscope.probes.counters import MOST_ELEMENTS, MOST_FUSED_ELEMENTS, DeviceCounters
 from floatscope.probes.exponents import exponents
 from floatscope.probes.measure import on_device
+from floatscope.probes.naming import CallOrder
+from floatscope.probes.tensor_stats import TensorStats
+from floatscope.protocol.runinfo import RunInfo
 
 X = torch.arange(12.0).reshape(3, 4)
 
@@ -72,3 +77,38 @@ def test_the_kernel_is_only_for_plain_tensors_of_a_cuda_device() -> None:
     assert torch.equal(
         counters.measure(X, None, None, None, with_histogram=False)[0], on_device(X, None, None, None)
     )
+
+
+@pytest.mark.parametrize(("with_casts", "launches"), [(False, 2), (True, 4)])
+def test_the_kernel_is_compiled_for_each_kind_of_tensor(with_casts: bool, launches: int) -> None:
+    fused = Fused()
+    dtypes = (torch.bfloat16, torch.float32)
+    OnGpu(Guard(strict=True), fused).prepare(torch.device("cpu"), dtypes, with_casts=with_casts)
+    assert fused.calls == launches
+    DeviceCounters(Guard(strict=True)).prepare(torch.device("cpu"), dtypes, with_casts=with_casts)
+
+
+@pytest.mark.parametrize(
+    ("is_initialized", "is_capturing", "prepared"),
+    [(True, False, [torch.bfloat16, torch.float32]), (False, False, None), (True, True, None)],
+    ids=["CUDA is in use", "not yet", "a graph is recorded"],
+)
+def test_it_is_compiled_when_watching_begins(
+    is_initialized: bool, is_capturing: bool, prepared: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For what the model may compute in, if CUDA is in use: no sample waits for a compiler."""
+    stats = TensorStats(catalog=Catalog(RunInfo(name="x")), order=CallOrder(), guard=Guard(strict=True))
+    asked: list[Any] = []
+    monkeypatch.setattr(
+        stats._counters,
+        "prepare",
+        lambda device, dtypes, with_casts: asked.append((device, dtypes, with_casts)),
+    )
+    monkeypatch.setattr("torch.cuda.is_initialized", lambda: is_initialized)
+    monkeypatch.setattr("floatscope.probes.tensor_stats.is_capturing", lambda: is_capturing)
+    on_gpu = SimpleNamespace(device=torch.device("cuda", 1), dtype=torch.float32)
+    weights: list[Any] = [torch.ones(2), on_gpu]
+    stats.prepare(weights, with_casts=True)
+    assert asked == ([] if prepared is None else [(on_gpu.device, prepared, True)])
+    stats.prepare(weights[:1], with_casts=True)
+    assert len(asked) == (prepared is not None)

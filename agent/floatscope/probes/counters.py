@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from floatscope.guard import Guard
 from floatscope.probes.exponents import exponents
 from floatscope.probes.measure import on_device
 from floatscope.probes.row_sample import row_sample
-from floatscope.protocol.formats import FloatFormat
+from floatscope.protocol.formats import FORMATS, FloatFormat
 
 MOST_ELEMENTS = 2**24
 """A larger tensor is sampled by rows: eager operations need several copies of it in float32."""
@@ -60,6 +61,20 @@ class DeviceCounters:
                 return vector, _histogram(x) if with_histogram else None
         vector = on_device(x, used, scale, fmt)
         return vector, _histogram(x) if with_histogram else None
+
+    def prepare(self, device: torch.device, dtypes: Iterable[torch.dtype], *, with_casts: bool) -> None:
+        """Has the kernel compiled for tensors of these dtypes, which takes seconds once per machine.
+
+        Else the first sampled step would wait for it.  with_casts: also for tensors that are cast.
+        """
+        for dtype in dtypes:
+            x = torch.zeros((64, 256), dtype=dtype, device=device)
+            if not self.is_fused_for(x) or self._kernel() is None:
+                return
+            self.measure(x, None, None, None, with_histogram=False)
+            if with_casts:
+                one = torch.ones((), device=device)
+                self.measure(x, x.float(), one, FORMATS["e4m3"], with_histogram=False)
 
     def most_elements(self, x: Tensor) -> int:
         """Up to which size a tensor like x is measured whole."""

@@ -34,7 +34,7 @@ def plain_layers(layers: Mapping[nn.Module, str]) -> Iterator[tuple[nn.Module, s
     that cast tell by themselves what they cast (see the probes of FP8 packages).
     """
     for module, layer in layers.items():
-        if _casts(module):
+        if casts_itself(module):
             continue
         if isinstance(module, nn.Embedding | nn.EmbeddingBag) or type(module).__name__ in EMBEDDINGS:
             yield module, layer, Kind.EMBEDDING
@@ -44,7 +44,7 @@ def plain_layers(layers: Mapping[nn.Module, str]) -> Iterator[tuple[nn.Module, s
             yield module, layer, Kind.WEIGHTED
 
 
-def _casts(module: nn.Module) -> bool:
+def casts_itself(module: nn.Module) -> bool:
     """Whether another probe measures it: an emulation with inspectors, Transformer Engine, torchao."""
     return (
         hasattr(module, "fp8_global_state")

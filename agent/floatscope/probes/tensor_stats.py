@@ -7,6 +7,7 @@ looked at closely the cost is one comparison per layer.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -27,6 +28,7 @@ from floatscope.probes.tally import Tally
 from floatscope.probes.would_be import cast_as
 from floatscope.protocol.formats import FORMATS, FloatFormat
 
+_COMPUTED_IN = (torch.float32, torch.bfloat16, torch.float16)
 HISTOGRAMS_EVERY = 10  # sampled steps between histograms of all tensors; suspects have them every time
 
 
@@ -52,6 +54,19 @@ class TensorStats:
         self._known: dict[str, dict[str, Any]] = {}
         self._samples = 0
         self._is_histogram_step = False
+
+    def prepare(self, parameters: Iterable[Tensor], *, with_casts: bool) -> None:
+        """Before the first step: has compiled what measures on these parameters' device.
+
+        with_casts: whether layers cast.  Nothing is done where the process has not used the device yet.
+        """
+        first = next((p for p in parameters if p.device.type == "cuda"), None)
+        if first is None or not torch.cuda.is_initialized() or is_capturing():  # type: ignore[no-untyped-call]
+            return
+        dtypes = {first.dtype, torch.bfloat16} & set(_COMPUTED_IN)
+        self._counters.prepare(
+            first.device, sorted(dtypes, key=str), with_casts=with_casts or self._check is not None
+        )
 
     def begin(self, look: Look) -> None:
         """A step begins."""

@@ -25,6 +25,7 @@ from floatscope.probes.lanes import Lanes
 from floatscope.probes.layer_hooks import find_inspectors, find_plain_layers
 from floatscope.probes.naming import CallOrder, layers_of
 from floatscope.probes.optimizer import find_optimizer
+from floatscope.probes.plain_kinds import casts_itself
 from floatscope.probes.probe import Finder, Probe, Scene
 from floatscope.probes.readout import Reading, Readout
 from floatscope.probes.te_current import find_current_scaling
@@ -92,6 +93,11 @@ class TorchProbes:
             catalog.describe(vocab_size=vocabulary_of(model))
         self._layers = scene.layers
         self._probes: list[Probe] = [self._inputs, *self._install(scene)]
+        with guard.area("compiling kernels", loses="time in the first sampled step"):
+            self._stats.prepare(
+                (parameter for module in self._layers for parameter in module.parameters(recurse=False)),
+                with_casts=any(casts_itself(module) for module in self._layers),
+            )
         with guard.area("trying casts", loses="what a cast does with values that do not fit"):
             catalog.describe(recipe=probe_casts())
 
