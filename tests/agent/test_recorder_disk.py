@@ -116,7 +116,8 @@ def test_on_a_disk_that_fills_up_the_end_of_the_run_is_still_recorded(
                     time.sleep(0.05)
             disk.is_full = True
         monitor.batch([1], data_id=f"b{step}")
-        monitor.step(loss=float(step), **{f"scalar_{step % 7}": 1.0})
+        monitor.log({f"scalar_{step % 7}": 1.0})
+        monitor.step(loss=float(step))
     monitor.finish(status, "x" * 3000)
     recording = read_file(path)
     assert recording.ending is not None

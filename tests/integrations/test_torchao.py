@@ -1,4 +1,4 @@
-"""torchao's real float8 training on the CPU: every cast is measured, by layer and role, and nothing is left behind."""
+"""torchao's real float8 training on the CPU: every cast is measured, by layer and role."""
 
 from __future__ import annotations
 
@@ -68,8 +68,11 @@ def spy(monkeypatch: pytest.MonkeyPatch) -> Spy:
 
 def truth(model: Any, spy: Spy) -> dict[str, tuple[Tensor, Any]]:
     """The first cast of every tensor in a step."""
-    layer_of = {str(id(m.linear_mm_config)): name for name, m in model.named_modules() if name and "." not in name
-                and hasattr(m, "linear_mm_config")}  # fmt: skip
+    layer_of = {
+        str(id(m.linear_mm_config)): name
+        for name, m in model.named_modules()
+        if name and "." not in name and hasattr(m, "linear_mm_config")
+    }
     found: dict[str, tuple[Tensor, Any]] = {}
     for key, role, tensor, result in spy.casts:
         found.setdefault(f"{layer_of[key]}/{role}", (tensor, result))
@@ -236,8 +239,8 @@ def test_training_is_the_same_with_and_without_the_agent(tmp_path: Path) -> None
 
     def watch(model: Any, optimizer: Any) -> Any:
         return floatscope.watch(
-            model, optimizer, run="same", mode="local", log_path=tmp_path / "run.jsonl", strict=True, gpu=False,
-            stats_every=1,
+            model, optimizer, run="same", mode="local", log_path=tmp_path / "run.jsonl",
+            strict=True, gpu=False, stats_every=1,
         )  # fmt: skip
 
     assert torch.equal(train(lambda model, optimizer: None), train(watch))
