@@ -25,7 +25,7 @@ serve: $(STAMPS)/all ## start the server on its embedded default
 	$(BIN)/floatscope serve $(ARGS)
 
 test: $(STAMPS)/all $(STAMPS)/test $(STAMPS)/system ## the whole test suite
-	$(BIN)/python -m pytest $(ARGS)
+	sh .ci/test.sh "$(BIN)/python" $(ARGS)
 
 check: $(STAMPS)/all $(STAMPS)/lint ## format, lint, types, import contracts
 	$(BIN)/ruff format --check .
