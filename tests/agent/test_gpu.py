@@ -327,7 +327,7 @@ def test_a_hanging_driver_costs_the_readings_and_no_time() -> None:
 def test_a_row_gets_the_latest_readings() -> None:
     found = probe(FakeNvml(), Guard())
     found.install()
-    wait_for(found.latest)
+    wait_for(lambda: "gpu_util_pct" in found.latest())
     row = Row(0, 0.0)
     WithoutTorch(found).collect(row)
     assert row.scalars == {**READINGS, "gpu_xid_count": 0.0}
