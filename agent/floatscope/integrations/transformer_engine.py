@@ -43,10 +43,10 @@ def te_debug(
     """
     settings, _ = from_env({"run": SECTION})
     guard = Guard(speaks=settings.rank == 0)
-    if importlib.util.find_spec("transformer_engine") is None:
+    if not _is_installed("transformer_engine"):
         guard.say("te_debug: Transformer Engine is not installed; nothing to inspect.")
         return False
-    if importlib.util.find_spec("nvdlfw_inspect") is None:
+    if not _is_installed("nvdlfw_inspect"):
         guard.say(
             "te_debug: statistics of whole FP8 tensors need nvdlfw-inspect: pip install nvdlfw-inspect. "
             "Training goes on without them."
@@ -154,3 +154,8 @@ def _forget_half() -> None:
         api.end_debug()
     elif registry is not None:
         registry.reset()
+
+
+def _is_installed(package: str) -> bool:
+    """Whether it can be imported; a module that something has put in its place counts."""
+    return package in sys.modules or importlib.util.find_spec(package) is not None

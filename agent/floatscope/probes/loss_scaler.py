@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import sys
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -59,10 +60,12 @@ class ScalerWatch(Probe):
     """Reads the scaler in use at the end of each step, after its ``update``.
 
     given: the scaler the user names; else the only one of the process, or the one that calls the optimizer.
+    devices: kinds of device the parameters are on; a scale elsewhere is another run's.
     """
 
-    def __init__(self, given: Any, *, area: Area) -> None:
+    def __init__(self, given: Any, *, area: Area, devices: Collection[str] = ()) -> None:
         self._given = given
+        self._devices = devices
         self._area = area
         self._reading: LossScalerProbe | None = None
         self._is_in_use = False
@@ -74,7 +77,10 @@ class ScalerWatch(Probe):
 
     def install(self) -> None:
         """Looks for one."""
-        self._take(self._given or find_scaler())
+        found = self._given or find_scaler()
+        scale = getattr(found, "_scale", None)
+        if found is self._given or not isinstance(scale, Tensor) or scale.device.type in self._devices:
+            self._take(found)
 
     def look_at_caller(self) -> None:
         """Called from within the optimizer's step: the scaler that is calling it is the one in use."""

@@ -51,10 +51,12 @@ def find_optimizer(scene: Scene) -> Iterable[Probe]:
     config, guard = scene.config, scene.guard
     if scene.optimizer is None and config.scaler is None:
         return []
-    scaler = ScalerWatch(
-        config.scaler, area=guard.area("loss scaler probe", loses="loss_scale and skipped_steps")
-    )
     found = optimizers_of(scene.optimizer)
+    scaler = ScalerWatch(
+        config.scaler,
+        area=guard.area("loss scaler probe", loses="loss_scale and skipped_steps"),
+        devices={p.device.type for one in found for group in one.param_groups for p in group["params"]},
+    )
     if not found:
         if scene.optimizer is not None:
             guard.say(
