@@ -13,6 +13,7 @@ from typing import Any
 from floatscope.assembly import watch
 from floatscope.config import from_env
 from floatscope.guard import Guard
+from floatscope.integrations.means import MeanLoss
 from floatscope.monitor import Monitor
 
 
@@ -62,7 +63,7 @@ class Session:
     def _reset(self) -> None:
         self._held: tuple[int, dict[str, Any], float | None] | None = None
         self._idle_since: float | None = None
-        self._losses: Any = None
+        self._losses = MeanLoss()
         self._micro_batches = 0
         self._looked_for_gradients = False
         self._is_resumed = False
@@ -128,13 +129,7 @@ class Session:
 
     def add_loss(self, loss: Any) -> None:
         """Adds the loss of a micro-batch, a number or a one-element tensor, to that of its step."""
-        if loss is None:
-            return
-        loss = loss.detach() if hasattr(loss, "detach") else loss
-        if self._losses is None:
-            self._losses = loss.clone() if hasattr(loss, "clone") else loss
-        else:
-            self._losses = self._losses + loss
+        self._losses.add(loss)
 
     def end_step(
         self, step: int, scalars: Mapping[str, Any], *, hold: bool = False, micro_batches: int = 1
@@ -147,11 +142,12 @@ class Session:
         now = time.perf_counter()
         took = None if self._idle_since is None else now - self._idle_since
         known = {name: value for name, value in scalars.items() if value is not None}
-        if self._losses is not None:
-            known.setdefault("loss", self._losses / micro_batches if micro_batches > 1 else self._losses)
+        total = self._losses.take_sum()
+        if total is not None:
+            known.setdefault("loss", total / micro_batches if micro_batches > 1 else total)
         if self._is_resumed:
             known["resumed"], self._is_resumed = 1.0, False
-        self._losses, self._micro_batches, self._idle_since = None, 0, now
+        self._micro_batches, self._idle_since = 0, now
         self._held = (step, known, took)
         if not hold:
             self.release()
