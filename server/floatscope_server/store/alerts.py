@@ -51,7 +51,7 @@ class AlertRecord:
 
 
 def _query() -> Select[Any]:
-    columns = [column for column in _alert.c]
+    columns = [column for column in _alert.c if column.name not in ("firing_since", "silence")]
     return select(*columns, tables.run.c.run_id, tables.run.c.project).join(
         tables.run, tables.run.c.id == _alert.c.run
     )

@@ -18,6 +18,7 @@ from floatscope_server.errors import ChannelNotFound
 
 _channel = tables.channel
 SEVERITIES = ("info", "warning", "critical")
+_NOT_SHOWN = ("signing_key", "quiet_json", "repeat_s", "escalate_s")
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,6 @@ def disable(c: Connection, channel_id: str) -> None:
 
 
 def _record(row: Row[Any]) -> ChannelRecord:
-    values = dict(row._mapping)
+    values = {key: value for key, value in row._mapping.items() if key not in _NOT_SHOWN}
     values["projects"] = tuple(json.loads(values.pop("projects_json")))
     return ChannelRecord(**values)

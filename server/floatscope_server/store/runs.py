@@ -16,7 +16,12 @@ from floatscope_server.database import upsert
 from floatscope_server.errors import RunNotFound
 
 _RECIPE_KEYS = ("name", "fp8_format", "margin", "amax_history_len", "amax_compute_algo", "backend")
-_LISTED = [column for column in tables.run.c if column.name != "info_json"]
+_LISTED = [column for column in tables.run.c if column.name not in ("info_json", "bytes", "deleted")]
+_OF_A_RUN = (
+    *("alert", "run_owner", "engine_state", "verdict", "series", "frame", "level", "tile", "chunk", "block"),
+    *("batch", "tensor_table", "rank"),
+)
+"""Tables that refer to a run, those first that refer to others of them."""
 ENDED = ("finished", "failed", "crashed")
 REBUILD: Mapping[str, Any] = {
     "revision": tables.run.c.revision + 1,
@@ -217,7 +222,7 @@ def remove(c: Connection, run: int) -> None:
     alerts = select(tables.alert.c.id).where(tables.alert.c.run == run)
     c.execute(delete(tables.outbox).where(tables.outbox.c.alert.in_(alerts)))
     c.execute(delete(tables.alert_event).where(tables.alert_event.c.alert.in_(alerts)))
-    for table in ("alert", "engine_state", "verdict", "series", "block", "batch", "tensor_table", "rank"):
+    for table in _OF_A_RUN:
         found = tables.metadata.tables[table]
         c.execute(delete(found).where(found.c.run == run))
     c.execute(delete(tables.run).where(tables.run.c.id == run))

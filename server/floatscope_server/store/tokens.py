@@ -13,7 +13,7 @@ _SECRET_BYTES = 32
 
 
 def add(c: Connection, digest: str, *, name: str, now: float) -> None:
-    c.execute(insert(tables.token).values(hash=digest, name=name, created=now))
+    c.execute(insert(tables.token).values(hash=digest, id=digest[:12], name=name, created=now))
 
 
 def digests(c: Connection) -> tuple[str, ...]:
