@@ -50,11 +50,14 @@ def pack(arrays: Sequence[NDArray[Any]]) -> bytes:
     return b"".join(parts)
 
 
-def unpack(data: bytes) -> tuple[NDArray[Any], ...]:
-    """The arrays of ``pack``, read-only. Raises ValueError if the bytes are not what ``pack`` wrote."""
+def unpack(data: bytes, *, most: int | None = None) -> tuple[NDArray[Any], ...]:
+    """The arrays of ``pack``, read-only, or only the first ``most``.
+
+    Raises ValueError if the bytes are not what ``pack`` wrote.
+    """
     view = memoryview(data)
     at, out = 1, []
-    for _ in range(view[0]):
+    for _ in range(view[0] if most is None else min(most, view[0])):
         codec, code, ndim, _zero = _HEAD.unpack_from(view, at)
         at += _HEAD.size
         numbers = [_U32.unpack_from(view, at + 4 * i)[0] for i in range(ndim + 1)]
@@ -70,6 +73,18 @@ def unpack(data: bytes) -> tuple[NDArray[Any], ...]:
             raise ValueError("a block is shorter or longer than its shape says")
         out.append(np.frombuffer(payload, _DTYPES[code]).reshape(shape))
     return tuple(out)
+
+
+def pack_mask(present: NDArray[np.bool_]) -> NDArray[np.uint8]:
+    """One bit per value of a [rows, columns] mask, or nothing if all are present."""
+    return np.empty(0, np.uint8) if present.all() else np.packbits(present, axis=1)
+
+
+def unpack_mask(bits: NDArray[np.uint8], shape: tuple[int, ...]) -> NDArray[np.bool_]:
+    """The mask of ``pack_mask``."""
+    if bits.size == 0:
+        return np.ones(shape, bool)
+    return np.unpackbits(bits, axis=1, count=shape[1]).astype(bool)
 
 
 def squeeze(data: bytes) -> bytes:

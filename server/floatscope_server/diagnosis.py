@@ -22,7 +22,7 @@ from sqlalchemy import Connection
 from floatscope.protocol import strict_json
 from floatscope.protocol.batch import Batch, Float64, Int64
 from floatscope.protocol.runinfo import RunInfo
-from floatscope_server.store import batches, blocks, runs, verdicts
+from floatscope_server.store import batches, blocks, kinds, runs, verdicts
 from floatscope_server.store.runs import RunRecord
 from floatscope_server.store.tensor_tables import TensorTables
 from floatscope_server.store.verdicts import SavedEngine
@@ -243,7 +243,7 @@ class Diagnosis:
         baseline = None if run.baseline is None else runs.find(c, run.baseline)
         if baseline is None or live.baseline_arrivals >= baseline.arrivals:
             return
-        ranks = runs.series(c, baseline.id).get((blocks.SCALARS, "loss"), ())
+        ranks = runs.series(c, baseline.id).get((kinds.SCALARS, "loss"), ())
         if ranks:
             for key in batches.keys(c, baseline.id, rank=ranks[0], after_arrival=live.baseline_arrivals):
                 if not key.lost and key.arrival <= baseline.arrivals:

@@ -14,7 +14,7 @@ from floatscope_dashboards.views import Kpi, RunRow, RunsView, RunView
 from floatscope_server.curves import loss_curve
 from floatscope_server.derived import DERIVED, needs
 from floatscope_server.outcome import worst_finding
-from floatscope_server.store import batches, blocks, runs, verdicts
+from floatscope_server.store import batches, kinds, runs, verdicts
 from floatscope_server.store.runs import RunRecord
 from floatscope_server.times import moment
 
@@ -83,7 +83,7 @@ def run_view(
     seen = [
         glance for _first, _last, glance in batches.glances(c, run.id, _rank(c, run), points=SPARK_POINTS)
     ]
-    stored = tuple(sorted({name for kind, name in runs.series(c, run.id) if kind == blocks.STAT}))
+    stored = tuple(sorted({name for kind, name in runs.series(c, run.id) if kind == kinds.STAT}))
     derived = tuple(stat for stat in DERIVED if stat not in stored and needs(stat, stored))
     return RunView(
         row=_row(c, run, verdict),

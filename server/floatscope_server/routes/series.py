@@ -20,7 +20,7 @@ from floatscope_server.reduce import MAX_COLUMNS, MAX_POINTS, HeatMap, summarise
 from floatscope_server.routes import fields
 from floatscope_server.routes.fields import FromStep, RankQuery, RunId, Segment, ToStep
 from floatscope_server.services import Services, Use
-from floatscope_server.store import batches, blocks, reads, runs
+from floatscope_server.store import batches, kinds, reads, runs
 from floatscope_server.store.reads import Span
 from floatscope_server.store.runs import RunRecord
 
@@ -50,7 +50,7 @@ def scalars(
     with services.database.read() as c:
         run = runs.get(c, run_id)
         known = {
-            name: ranks for (kind, name), ranks in runs.series(c, run.id).items() if kind == blocks.SCALARS
+            name: ranks for (kind, name), ranks in runs.series(c, run.id).items() if kind == kinds.SCALARS
         }
         asked = fields.listed(names, field="names") or tuple(sorted(known))[:MAX_NAMES]
         if len(asked) > MAX_NAMES:
@@ -195,8 +195,8 @@ def _rank(asked: int | None, has: tuple[int, ...]) -> int:
 def _stat_rank(c: Connection, run: RunRecord, stat: str, asked: int | None) -> int:
     """The rank asked for, or the lowest that has the statistic or what it is derived from."""
     known = runs.series(c, run.id)
-    stored = tuple(name for kind, name in known if kind == blocks.STAT)
-    return _rank(asked, tuple(sorted({r for part in needs(stat, stored) for r in known[blocks.STAT, part]})))
+    stored = tuple(name for kind, name in known if kind == kinds.STAT)
+    return _rank(asked, tuple(sorted({r for part in needs(stat, stored) for r in known[kinds.STAT, part]})))
 
 
 def _stats_of(c: Connection, services: Services, run: RunRecord) -> dict[str, list[str]]:

@@ -13,7 +13,7 @@ from floatscope.protocol import strict_json
 from floatscope.protocol.batch import Batch, lost_batch
 from floatscope_server import tables
 from floatscope_server.database import upsert
-from floatscope_server.store import blocks, runs
+from floatscope_server.store import blocks, kinds, runs
 from floatscope_server.store.tensor_tables import TensorTables
 
 _batch = tables.batch
@@ -101,7 +101,7 @@ def stat_names(c: Connection, run: int) -> list[str]:
     """Every statistic the run has a block of."""
     query = (
         select(tables.series.c.name)
-        .where(tables.series.c.run == run, tables.series.c.kind == blocks.STAT)
+        .where(tables.series.c.run == run, tables.series.c.kind == kinds.STAT)
         .distinct()
     )
     return sorted(c.execute(query).scalars())
@@ -155,7 +155,7 @@ def time_of(c: Connection, run: int, *, step: int, rank: int) -> float | None:
     row = c.execute(query).first()
     if row is None:
         return None
-    for _seq, data in blocks.each(c, run, rank, blocks.ROWS, first_seq=row.seq, last_seq=row.seq):
+    for _seq, data in blocks.each(c, run, rank, kinds.ROWS, first_seq=row.seq, last_seq=row.seq):
         steps, times, _stat_row = blocks.rows_block(data)
         found = times[steps == step]
         if len(found) and np.isfinite(found[0]):

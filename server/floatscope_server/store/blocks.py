@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +14,8 @@ from sqlalchemy import Connection, insert, select
 from floatscope.protocol.batch import Batch, Bool, Float32, Float64, Int64
 from floatscope.protocol.names import HIST_BINS
 from floatscope_server import tables
-from floatscope_server.codec import pack, unpack
-
-ROWS, SCALARS, STAT, HISTOGRAM = 0, 1, 2, 3
-"""Kinds of block. ``series`` uses SCALARS and STAT for what a run has."""
+from floatscope_server.codec import pack, pack_mask, unpack, unpack_mask
+from floatscope_server.store.kinds import HISTOGRAM, ROWS, SCALARS, STAT
 
 _block = tables.block
 
@@ -29,10 +26,10 @@ def write(c: Connection, run: int, rank: int, seq: int, batch: Batch) -> None:
         return
     rows: list[tuple[int, str, bytes]] = [
         (ROWS, "", pack([batch.step, batch.time, batch.stat_row, batch.hist_row])),
-        (SCALARS, "", pack([_names(batch.scalar_names), batch.scalars, _bits(batch.scalars_present)])),
+        (SCALARS, "", pack([_names(batch.scalar_names), batch.scalars, pack_mask(batch.scalars_present)])),
     ]
     for name, values in batch.stats.items():
-        rows.append((STAT, name, pack([values, _bits(batch.stats_present[name])])))
+        rows.append((STAT, name, pack([values, pack_mask(batch.stats_present[name])])))
     if len(batch.hist_row):
         rows.append((HISTOGRAM, "", pack([batch.hist_log2])))
     c.execute(
@@ -106,13 +103,13 @@ def rows_block(data: bytes) -> tuple[Int64, Float64, Int64]:
 def scalar_block(data: bytes) -> tuple[tuple[str, ...], Float64, Bool]:
     """Names, values [T, K] and presence [T, K] of the scalars."""
     names, values, bits = unpack(data)
-    return tuple(json.loads(names.tobytes())), values, _mask(bits, values)
+    return tuple(json.loads(names.tobytes())), values, unpack_mask(bits, values.shape)
 
 
 def stat_block(data: bytes) -> tuple[Float32, Bool]:
     """Values [D, S] and presence [D, S] of one statistic."""
     values, bits = unpack(data)
-    return values, _mask(bits, values)
+    return values, unpack_mask(bits, values.shape)
 
 
 def series_of(batch: Batch) -> Collection[tuple[int, str]]:
@@ -125,14 +122,3 @@ def series_of(batch: Batch) -> Collection[tuple[int, str]]:
 
 def _names(names: tuple[str, ...]) -> NDArray[np.uint8]:
     return np.frombuffer(json.dumps(names).encode(), np.uint8)
-
-
-def _bits(present: Bool) -> NDArray[np.uint8]:
-    """One bit per value, or nothing if all are present."""
-    return np.empty(0, np.uint8) if present.all() else np.packbits(present, axis=1)
-
-
-def _mask(bits: NDArray[np.uint8], values: NDArray[Any]) -> Bool:
-    if bits.size == 0:
-        return np.ones(values.shape, bool)
-    return np.unpackbits(bits, axis=1, count=values.shape[1]).astype(bool)

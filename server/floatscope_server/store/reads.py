@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 
 from floatscope.protocol.batch import Bool, Float64, Int64
 from floatscope_server.derived import combine, needs
-from floatscope_server.store import batches, blocks
+from floatscope_server.store import batches, blocks, kinds
 from floatscope_server.store.batches import BatchKey
 from floatscope_server.store.tensor_tables import TensorTables
 
@@ -50,7 +50,7 @@ def rows(c: Connection, run: int, rank: int, span: Span) -> list[Rows]:
         return []
     wanted = {key.seq: key for key in keys}
     found: list[Rows] = []
-    for seq, data in blocks.each(c, run, rank, blocks.ROWS, first_seq=keys[0].seq, last_seq=keys[-1].seq):
+    for seq, data in blocks.each(c, run, rank, kinds.ROWS, first_seq=keys[0].seq, last_seq=keys[-1].seq):
         if seq in wanted:
             step, time, stat_row = blocks.rows_block(data)
             found.append(Rows(wanted[seq], step, time, stat_row, (step >= span.first) & (step <= span.last)))
@@ -65,7 +65,7 @@ def scalars(
     parts: dict[str, list[tuple[Int64, Float64]]] = {name: [] for name in names}
     if found:
         first, last = min(found), max(found)
-        for seq, data in blocks.each(c, run, rank, blocks.SCALARS, first_seq=first, last_seq=last):
+        for seq, data in blocks.each(c, run, rank, kinds.SCALARS, first_seq=first, last_seq=last):
             if seq not in found:
                 continue
             have, values, present = blocks.scalar_block(data)
@@ -104,7 +104,7 @@ def stat_blocks(
     if not parts or not found:
         return
     first, last = found[0].key.seq, found[-1].key.seq
-    readers = [blocks.each(c, run, rank, blocks.STAT, part, first_seq=first, last_seq=last) for part in parts]
+    readers = [blocks.each(c, run, rank, kinds.STAT, part, first_seq=first, last_seq=last) for part in parts]
     ahead = [next(reader, None) for reader in readers]
     for r in found:
         blocks_here = {}
