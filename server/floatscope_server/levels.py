@@ -29,9 +29,9 @@ _PER_SERIES = ("minimum", "maximum", "count", "nan", "inf", "mean", "last")  # i
 class Level:
     """S series in B bins of ``width`` steps.
 
-    bins: int64 [B], ascending, the bins that hold a row. minimum, maximum, last: [S, B], over the finite values
-    of the bin, NaN without any. mean: float64 [S, B]; mean and last are None in a thin level. count, nan,
-    inf: int64 [S, B]; count: values that are present, of which nan are NaN and inf are infinite.
+    bins: int64 [B], ascending, the bins that hold a row. minimum, maximum, last: [S, B], over the finite
+    values of the bin, NaN without any. mean: float64 [S, B]; mean and last are None in a thin level.
+    count, nan, inf: int64 [S, B]; count: values that are present, of which nan are NaN and inf are infinite.
     """
 
     width: int
