@@ -40,13 +40,19 @@ class Database:
             max_overflow=POOL_OVERFLOW,
             pool_pre_ping=self.dialect == "postgresql",
         )
+        self._readers = self.engine
+        if self.dialect == "postgresql":  # SQLite's transactions are snapshots anyway
+            self._readers = self.engine.execution_options(
+                isolation_level="REPEATABLE READ", postgresql_readonly=True
+            )
         self._writers = threading.Lock()
         if self.dialect == "sqlite":
             _prepare_sqlite(self.engine, synchronous=synchronous)
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        with self.engine.connect() as connection, connection.begin():
+        """A transaction that only reads and sees one snapshot, however many queries it makes."""
+        with self._readers.connect() as connection, connection.begin():
             yield connection
 
     @contextmanager
