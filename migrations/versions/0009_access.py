@@ -38,6 +38,7 @@ def upgrade() -> None:
         sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
         sa.Column("time", sa.Double, nullable=False),
         sa.Column("who", sa.Text, nullable=False),
+        sa.Column("token", sa.String(32)),
         sa.Column("action", sa.Text, nullable=False),
         sa.Column("target", sa.Text),
         sa.Column("detail_json", sa.Text, nullable=False),

@@ -14,6 +14,7 @@ from floatscope_dashboards.pages import CONTENT_SECURITY_POLICY
 from floatscope_server.access import Access, is_same_origin, local_path
 from floatscope_server.answers import ProblemAnswer
 from floatscope_server.body import drain
+from floatscope_server.callers import ADMIN, NOBODY, Caller
 from floatscope_server.errors import Problem
 
 OPEN_PATHS = ("/healthz", "/readyz", "/login")
@@ -67,9 +68,15 @@ class Gate:
         self._public_url = public_url
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or _is_open(scope["path"]):
+        if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        state = scope.setdefault("state", {})
+        state["caller"] = NOBODY
+        if _is_open(scope["path"]):
+            await self._app(scope, receive, send)
+            return
+        state["caller"] = Caller("admin", scopes=frozenset((ADMIN,)), address=_address_of(scope))
         answer = self._refusal(scope)
         if answer is None:
             await self._app(scope, receive, send)
@@ -123,6 +130,11 @@ def set_session(answer: Response, access: Access, session: str, *, public_url: s
         secure=public_url.startswith("https://"),
         **SESSION_ATTRIBUTES,
     )
+
+
+def _address_of(scope: Scope) -> str:
+    client = scope.get("client")
+    return client[0] if client else ""
 
 
 def _is_open(path: str) -> bool:

@@ -44,6 +44,7 @@ audit = Table(
     Column("id", Integer, primary_key=True, autoincrement=True),
     Column("time", Double, nullable=False),
     Column("who", Text, nullable=False),
+    Column("token", String(32)),  # its id; None: the token of the environment, or the server itself
     Column("action", Text, nullable=False),
     Column("target", Text),
     Column("detail_json", Text, nullable=False),
