@@ -2,10 +2,12 @@
 
 A chunk's columns are the tensors of its ``tensor_table``, sorted by code point. Tiles are series-major:
 
-- ROWS, name "", part 0: ``pack([step [T], time [T], stat_row [D], hist_row [H]])``;
+- ROWS, name "", part 0: ``pack([step [T], time [T], stat_row [D], hist_row [H], makeup])``, makeup: JSON of
+  what every batch had beside numbers (``tiles.Makeup``);
 - SCALARS, one per name, part 0: ``pack([values [1, T], present])``;
 - STAT, one per name and part: ``pack([values [s, D], present])``, the s tensors from ``part * TILE_SERIES``;
-- HISTOGRAM, name "", one per part: ``pack([counts [s, H, 64], present])``, present by tensor and row [s, H].
+- HISTOGRAM, name "", one per part: ``pack([counts [s, H, 64], present])``, present [s, H]: the tensor
+  belonged to the batch.
 
 present: ``codec.pack_mask``, empty where everything is there. A value that is not there is 0. Which rows
 belong to which batch follows from ``batch.rows``, in order of seq. Levels are ``pack_level``, of the tensors
@@ -15,7 +17,7 @@ from ``part * LEVEL_SERIES``.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,12 +83,13 @@ def levels(
     width: int,
     *,
     chunks: Sequence[Chunk],
-    parts: Collection[int] | None = None,
+    parts: Mapping[int, Collection[int]] | None = None,
     thin: bool = False,
 ) -> Iterator[tuple[int, int, Level]]:
     """(chunk, part, level) of one series or of all parts, parts first, then chunks in order.
 
-    chunks: in order of seq. thin: mean and last are not wanted and not decoded.
+    chunks: in order of seq. parts: number of a chunk -> the parts wanted of it. thin: mean and last are not
+    wanted and not decoded.
     """
     if not chunks:
         return
@@ -97,10 +100,10 @@ def levels(
         .order_by(_level.c.part, _level.c.chunk)
     )
     if parts is not None:
-        query = query.where(_level.c.part.in_(parts))
+        query = query.where(_level.c.part.in_({part for of_chunk in parts.values() for part in of_chunk}))
     wanted = {chunk.number for chunk in chunks}
     for number, part, data in c.execute(query):
-        if number in wanted:
+        if number in wanted and (parts is None or part in parts.get(number, ())):
             yield number, part, unpack_level(data, thin=thin)
 
 
