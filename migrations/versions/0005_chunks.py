@@ -18,6 +18,8 @@ def upgrade() -> None:
     op.add_column("run", sa.Column("deleted", sa.Double))
     op.add_column("rank", sa.Column("chunked_seq", sa.BigInteger, nullable=False, server_default="0"))
     op.add_column("rank", sa.Column("hot_rows", sa.Integer, nullable=False, server_default="0"))
+    op.add_column("rank", sa.Column("compactor", sa.String(64)))
+    op.add_column("rank", sa.Column("compactor_seen", sa.Double))
     op.create_table(
         "chunk",
         sa.Column("run", sa.Integer, sa.ForeignKey("run.id"), primary_key=True),
@@ -74,6 +76,7 @@ def upgrade() -> None:
         sa.Column("object", sa.Text, primary_key=True),
         sa.Column("due", sa.Double, nullable=False, index=True),
     )
+    op.create_index("batch_by_tensor_table", "batch", ["tensor_table"])  # asked of every table that goes
     op.execute(
         "update rank set hot_rows = coalesce((select sum(batch.rows) from batch "
         "where batch.run = rank.run and batch.rank = rank.rank), 0)"
@@ -90,16 +93,30 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Refused while steps exist only in chunks: the older schema could not read them."""
+    """Refused while steps exist only in chunks, which the older schema could not read, and while deleted
+    runs still have data, which it would show again.
+    """
     if op.get_bind().execute(sa.text("select count(*) from chunk")).scalar():
         raise RuntimeError(
             "this database holds chunks, which the schema 0004 cannot read; unpack them first with: "
             "floatscope db unpack"
         )
+    if op.get_bind().execute(sa.text("select count(*) from run where deleted is not null")).scalar():
+        raise RuntimeError(
+            "this database holds runs that are being removed, which the schema 0004 would show again; remove "
+            "them first with: floatscope db purge"
+        )
+    if op.get_bind().execute(sa.text("select count(*) from garbage")).scalar():
+        raise RuntimeError(
+            "objects in the store are waiting to be deleted, of which the schema 0004 knows nothing; delete "
+            "them first with: floatscope db purge"
+        )
+    op.drop_index("batch_by_tensor_table", "batch")
     for name in ("garbage", "frame", "level", "tile", "chunk"):
         op.drop_table(name)
+    op.execute("alter table rank drop column compactor_seen")
+    op.execute("alter table rank drop column compactor")
     op.execute("alter table rank drop column hot_rows")
     op.execute("alter table rank drop column chunked_seq")
-    op.execute("delete from run where deleted is not null and arrivals = 0")
     op.execute("alter table run drop column deleted")
     op.execute("alter table run drop column bytes")

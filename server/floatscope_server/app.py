@@ -36,6 +36,7 @@ from floatscope_server.notify.environment import offer_environment_channel
 from floatscope_server.notify.messages import Messages
 from floatscope_server.notify.sender import Post, Sender, poster
 from floatscope_server.outcome import Outcome
+from floatscope_server.removing import Remover
 from floatscope_server.routes import alerts, batches, channels, fields, health, pages, runs, series
 from floatscope_server.routes import events as live
 from floatscope_server.services import Services
@@ -80,6 +81,7 @@ def create_app(
     diagnosis = Diagnosis(engines=engines, tensor_tables=tensor_tables, enabled=settings.diagnose)
     outcome = Outcome(messages=messages, events=events, woken=sender.wake)
     refresher = Refresher(database=database)
+    remover = Remover(database=database)
     lifecycle = Lifecycle(
         database=database,
         diagnosis=diagnosis,
@@ -87,6 +89,7 @@ def create_app(
         locks=locks,
         events=events,
         refresh_later=refresher.refresh,
+        deleted=remover.wake,
     )
     ingest = Ingest(
         database=database,
@@ -110,6 +113,7 @@ def create_app(
         tensor_tables=tensor_tables,
         ingest=ingest,
         lifecycle=lifecycle,
+        remover=remover,
         messages=messages,
         sender=sender,
         pages=Pages(),
@@ -123,8 +127,9 @@ def create_app(
         sender.start()
         refresher.start(lifecycle)
         stalls.start()
+        remover.start()
         yield
-        for worker in (stalls, refresher, sender):
+        for worker in (remover, stalls, refresher, sender):
             await anyio.to_thread.run_sync(worker.stop)
         database.close()
 

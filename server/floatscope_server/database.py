@@ -72,6 +72,34 @@ class Database:
         with self.read() as connection:
             connection.execute(text("select 1"))
 
+    def give_back(self, *, pages: int) -> int:
+        """SQLite: takes at most so many free pages off the file; the number of free pages it still has.
+
+        A file from before floatscope gave pages back keeps them, to use them again.
+        """
+        if self.dialect != "sqlite":
+            return 0
+        with self.write() as connection:
+            cursor = connection.connection.cursor()
+            for _ in range(pages):  # one page each: the driver stops after the first
+                cursor.execute("pragma incremental_vacuum(1)")
+            cursor.close()
+            return int(connection.execute(text("pragma freelist_count")).scalar_one())
+
+    def empty_log(self) -> None:
+        """SQLite: brings its log into the file and empties it, unless a reader still needs it."""
+        if self.dialect != "sqlite":
+            return
+        raw = self.engine.raw_connection()
+        try:
+            cursor = raw.cursor()
+            cursor.execute("pragma busy_timeout=50")  # writers wait as long as this does
+            cursor.execute("pragma wal_checkpoint(truncate)").fetchall()
+            cursor.execute(f"pragma busy_timeout={BUSY_TIMEOUT_MS}")
+            cursor.close()
+        finally:
+            raw.close()
+
     def close(self) -> None:
         self.engine.dispose()
 
@@ -96,9 +124,11 @@ def _prepare_sqlite(engine: Engine, *, synchronous: str) -> None:
         cursor = raw.cursor()
         for pragma in (
             f"busy_timeout={BUSY_TIMEOUT_MS}",
+            "auto_vacuum=incremental",  # only a new file takes it: room of deleted runs is given back
             "journal_mode=wal",
             f"synchronous={synchronous}",
             "foreign_keys=on",
+            "secure_delete=fast",  # what is deleted is overwritten where that costs no further writing
             f"wal_autocheckpoint={WAL_PAGES}",
             f"cache_size=-{CACHE_KIB}",
         ):

@@ -21,7 +21,7 @@ from floatscope_server.errors import Busy, Refused
 from floatscope_server.events import Events
 from floatscope_server.locks import RunLocks
 from floatscope_server.outcome import Outcome
-from floatscope_server.store import runs, verdicts
+from floatscope_server.store import removal, runs, verdicts
 from floatscope_server.store.runs import RankPosition, RunRecord
 
 SLUG_CHARS = 40
@@ -53,6 +53,7 @@ class Lifecycle:
         locks: RunLocks,
         events: Events,
         refresh_later: Callable[[str], None],
+        deleted: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._database = database
@@ -61,6 +62,7 @@ class Lifecycle:
         self._locks = locks
         self._events = events
         self._refresh_later = refresh_later
+        self._deleted = deleted
         self._clock = clock
 
     def open(self, run_id: str | None, given: RunInfo) -> Opened:
@@ -119,15 +121,18 @@ class Lifecycle:
             self._commit(run_id, self._diagnosis.refresh)
 
     def delete(self, run_id: str) -> None:
-        """Deletes the run with all its data; runs compared with it are judged anew without it."""
+        """Deletes the run: it is gone for everybody at once, its data is removed in the background. Runs
+        compared with it are judged anew without it.
+        """
         with self._locks.of(run_id):
             with self._database.write() as c:
                 run = runs.get(c, run_id, lock=True)
-                runs.remove(c, run.id)
+                removal.mark(c, run.id, run_id, now=self._clock())
                 dependents = [other.run_id for other in runs.with_baseline(c, run_id)]
                 runs.restart_dependents(c, run_id)
             self._diagnosis.forget(run.id)
         self._events.publish("run", run=run_id, status="deleted")
+        self._deleted()
         for dependent in dependents:
             self._refresh_later(dependent)
 

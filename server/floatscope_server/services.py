@@ -16,6 +16,7 @@ from floatscope_server.ingest import Ingest
 from floatscope_server.lifecycle import Lifecycle
 from floatscope_server.notify.messages import Messages
 from floatscope_server.notify.sender import Sender
+from floatscope_server.removing import Remover
 from floatscope_server.settings import Settings
 from floatscope_server.static_files import StaticFiles
 from floatscope_server.store.tensor_tables import TensorTables
@@ -36,6 +37,7 @@ class Services:
     tensor_tables: TensorTables
     ingest: Ingest
     lifecycle: Lifecycle
+    remover: Remover
     messages: Messages
     sender: Sender
     pages: Pages

@@ -176,6 +176,7 @@ def test_delete_leaves_nothing_and_the_name_is_free_again(services: Services) ->
     for seq in range(6):
         ingest(services, "r", seq, body(rows(seq * 10, 10)))
     services.lifecycle.delete("r")
+    services.remover.round()
     with services.database.read() as c:
         for name, table in tables.metadata.tables.items():
             if name not in ("token", "secret", "channel"):

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, func, select, update
+from sqlalchemy import Connection, Row, func, select, update
 
 from floatscope.protocol import strict_json
 from floatscope.protocol.runinfo import RunInfo
@@ -17,11 +17,7 @@ from floatscope_server.errors import RunNotFound
 
 _RECIPE_KEYS = ("name", "fp8_format", "margin", "amax_history_len", "amax_compute_algo", "backend")
 _LISTED = [column for column in tables.run.c if column.name not in ("info_json", "bytes", "deleted")]
-_OF_A_RUN = (
-    *("alert", "run_owner", "engine_state", "verdict", "series", "frame", "level", "tile", "chunk", "block"),
-    *("batch", "tensor_table", "rank"),
-)
-"""Tables that refer to a run, those first that refer to others of them."""
+_HERE = tables.run.c.deleted.is_(None)
 ENDED = ("finished", "failed", "crashed")
 REBUILD: Mapping[str, Any] = {
     "revision": tables.run.c.revision + 1,
@@ -80,7 +76,7 @@ class RankPosition:
 
 def find(c: Connection, run_id: str, *, lock: bool = False) -> RunRecord | None:
     """The run, or None. ``lock``: other writers of this run wait until the transaction ends."""
-    query = select(*_LISTED).where(tables.run.c.run_id == run_id)
+    query = select(*_LISTED).where(tables.run.c.run_id == run_id, _HERE)
     row = c.execute(query.with_for_update() if lock else query).first()
     return None if row is None else _record(row)
 
@@ -168,7 +164,7 @@ def listed(
     limit: int,
 ) -> list[RunRecord]:
     """Runs, newest first, that match every filter given; ``before``: only those older than this id."""
-    query = select(*_LISTED).order_by(tables.run.c.id.desc()).limit(limit)
+    query = select(*_LISTED).where(_HERE).order_by(tables.run.c.id.desc()).limit(limit)
     if project is not None:
         query = query.where(tables.run.c.project == project)
     if status:
@@ -190,7 +186,7 @@ def silent(c: Connection) -> list[tuple[int, str, float, float | None]]:
 
 
 def count(c: Connection, *, project: str | None = None) -> int:
-    query = select(func.count()).select_from(tables.run)
+    query = select(func.count()).select_from(tables.run).where(_HERE)
     if project is not None:
         query = query.where(tables.run.c.project == project)
     return int(c.execute(query).scalar_one())
@@ -198,7 +194,9 @@ def count(c: Connection, *, project: str | None = None) -> int:
 
 def with_baseline(c: Connection, baseline: str) -> list[RunRecord]:
     """Runs that name this one as their baseline."""
-    return [_record(row) for row in c.execute(select(*_LISTED).where(tables.run.c.baseline == baseline))]
+    return [
+        _record(row) for row in c.execute(select(*_LISTED).where(tables.run.c.baseline == baseline, _HERE))
+    ]
 
 
 def behind_baseline(c: Connection) -> list[str]:
@@ -207,7 +205,7 @@ def behind_baseline(c: Connection) -> list[str]:
     query = (
         select(tables.run.c.run_id)
         .outerjoin(other, other.c.run_id == tables.run.c.baseline)
-        .where(tables.run.c.baseline_arrivals < func.coalesce(other.c.arrivals, 0))
+        .where(_HERE, tables.run.c.baseline_arrivals < func.coalesce(other.c.arrivals, 0))
     )
     return list(c.execute(query).scalars())
 
@@ -215,17 +213,6 @@ def behind_baseline(c: Connection) -> list[str]:
 def restart_dependents(c: Connection, baseline: str) -> None:
     """Makes runs compared with this baseline forget what they know of it (it was deleted or made anew)."""
     c.execute(update(tables.run).where(tables.run.c.baseline == baseline).values(**REBUILD))
-
-
-def remove(c: Connection, run: int) -> None:
-    """Deletes the run and everything stored of it."""
-    alerts = select(tables.alert.c.id).where(tables.alert.c.run == run)
-    c.execute(delete(tables.outbox).where(tables.outbox.c.alert.in_(alerts)))
-    c.execute(delete(tables.alert_event).where(tables.alert_event.c.alert.in_(alerts)))
-    for table in _OF_A_RUN:
-        found = tables.metadata.tables[table]
-        c.execute(delete(found).where(found.c.run == run))
-    c.execute(delete(tables.run).where(tables.run.c.id == run))
 
 
 def add_series(c: Connection, run: int, rank: int, names: Collection[tuple[int, str]]) -> None:

@@ -51,6 +51,8 @@ rank = Table(
     Column("last_seen", Double),
     Column("chunked_seq", BigInteger, nullable=False, server_default="0"),  # first seq that is in no chunk
     Column("hot_rows", Integer, nullable=False, server_default="0"),  # steps in batches that are in no chunk
+    Column("compactor", String(64)),  # who rewrites its batches to chunks, or did when it died
+    Column("compactor_seen", Double),
 )
 
 worker = Table(

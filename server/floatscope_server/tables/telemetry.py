@@ -54,6 +54,7 @@ batch = Table(
     Column("judged", Boolean, nullable=False),  # False: the diagnosis failed on it and leaves it out
     Column("glance_json", Text, nullable=False),  # the few numbers that lists and messages show
     Index("batch_by_arrival", "run", "arrival", unique=True),
+    Index("batch_by_tensor_table", "tensor_table"),  # asked of every tensor table that goes
 )
 
 block = Table(

@@ -1,0 +1,132 @@
+"""The thread that removes what was deleted and gives the room back, beside the requests and slower than them.
+
+Every transaction takes about ``TARGET_S``, then as long a pause, so that a batch never waits long for the
+write lock. A process that dies in the middle loses nothing: marked runs are found again at the next start.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import IntegrityError, OperationalError
+
+from floatscope_server.database import Database
+from floatscope_server.store import removal
+
+TARGET_S = 0.02
+PAUSE_LEAST_S = 0.005
+FIRST_ROWS, MOST_ROWS = 16, 2048
+VACUUM_PAGES = 256  # given back in one transaction: 1 MB
+LOOK_S = 300.0  # another worker may have marked a run without telling this one
+
+_log = logging.getLogger(__name__)
+
+
+class Remover:
+    """Removes marked runs. ``alone`` guards a round, so that one worker of several does it."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        alone: Callable[[], bool] = lambda: True,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._database = database
+        self._alone = alone
+        self._clock = clock
+        self._woken = threading.Event()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="floatscope-remover", daemon=True)
+
+    def start(self) -> None:
+        self._woken.set()
+        self._thread.start()
+
+    def stop(self, *, timeout: float = 15.0) -> None:
+        self._stopping.set()
+        self._woken.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout)
+
+    def wake(self) -> None:
+        """A run was marked."""
+        self._woken.set()
+
+    def round(self) -> int:
+        """Removes everything that is marked now and gives its room back; the number of runs removed."""
+        removed = 0
+        with self._database.read() as c:
+            marked = removal.waiting(c)
+        for run in marked:
+            if not self._remove(run.id):
+                return removed
+            removed += 1
+            _log.info("run %d, deleted at %.0f, is removed", run.id, run.deleted)
+        if removed:
+            self._give_back()
+        return removed
+
+    def _remove(self, run: int) -> bool:
+        """False: told to stop before it was done."""
+        rows = FIRST_ROWS
+        while not self._stopping.is_set():
+            begun = time.monotonic()
+            try:
+                with self._database.write() as c, _erased(c):
+                    gone = removal.step(c, run, rows=rows, now=self._clock())
+            except IntegrityError:  # somebody wrote for the run meanwhile: those rows come next
+                continue
+            if gone == 0:
+                return True
+            rows = self._pace(begun, rows)
+        return False
+
+    def _pace(self, begun: float, rows: int) -> int:
+        took = time.monotonic() - begun
+        self._stopping.wait(max(took, PAUSE_LEAST_S))
+        return max(1, rows // 2) if took > 1.5 * TARGET_S else min(MOST_ROWS, rows * 2)
+
+    def _give_back(self) -> None:
+        """SQLite: the file shrinks, and its log is emptied. PostgreSQL does this by itself (autovacuum)."""
+        before = -1
+        while not self._stopping.is_set():
+            begun = time.monotonic()
+            free = self._database.give_back(pages=VACUUM_PAGES)
+            if free in (0, before):  # before: a file that keeps its free pages
+                break
+            before = free
+            self._pace(begun, 1)
+        self._database.empty_log()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self._woken.wait(LOOK_S)
+            self._woken.clear()
+            try:
+                if not self._stopping.is_set() and self._alone():
+                    self.round()
+            except Exception as error:  # the database may be away or full; looked at again later
+                _log.log(
+                    logging.WARNING if isinstance(error, OperationalError) else logging.ERROR,
+                    "removing deleted runs failed and is tried again later",
+                    exc_info=True,
+                )
+
+
+@contextmanager
+def _erased(c: Connection) -> Iterator[None]:
+    """On SQLite, what is deleted inside is overwritten with zeros and not only unlinked."""
+    if c.dialect.name != "sqlite":
+        yield
+        return
+    c.exec_driver_sql("pragma secure_delete=on").close()
+    try:
+        yield
+    finally:
+        c.exec_driver_sql("pragma secure_delete=fast").close()
