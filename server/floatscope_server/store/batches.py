@@ -13,8 +13,9 @@ from floatscope.protocol import strict_json
 from floatscope.protocol.batch import Batch, lost_batch
 from floatscope_server import tables
 from floatscope_server.database import upsert
-from floatscope_server.store import blocks, kinds, runs
+from floatscope_server.store import blocks, chunk_batches, chunks, kinds, runs, tiles
 from floatscope_server.store.tensor_tables import TensorTables
+from floatscope_server.store.tiles import Objects
 
 _batch = tables.batch
 
@@ -89,10 +90,26 @@ def keys(
     return [BatchKey(*row) for row in c.execute(query)]
 
 
-def load(c: Connection, run: int, key: BatchKey, *, tensor_tables: TensorTables, stats: list[str]) -> Batch:
-    """The batch behind a key, bit for bit. ``stats``: every statistic the run may have (``stat_names``)."""
+def load(
+    c: Connection,
+    run: int,
+    key: BatchKey,
+    *,
+    tensor_tables: TensorTables,
+    stats: list[str],
+    objects: Objects | None = None,
+) -> Batch:
+    """The batch behind a key, bit for bit. ``stats``: every statistic the run may have (``stat_names``).
+
+    Who reads many uses ``store.sequence``: out of a chunk, one batch costs about as much as all.
+    """
     if key.lost:
         return lost_batch(key.first_step, key.last_step)
+    chunk = chunks.of_seq(c, run, key.rank, key.seq)
+    if chunk is not None:
+        return chunk_batches.cut(
+            c, run, chunk, first_seq=key.seq, most_bytes=0, tensor_tables=tensor_tables, objects=objects
+        )[key.seq]
     names = () if key.tensor_table is None else tensor_tables.get(c, key.tensor_table).names
     return blocks.read(c, run, key.rank, key.seq, stats=stats, tensor_names=names)
 
@@ -155,11 +172,16 @@ def time_of(c: Connection, run: int, *, step: int, rank: int) -> float | None:
     row = c.execute(query).first()
     if row is None:
         return None
-    for _seq, data in blocks.each(c, run, rank, kinds.ROWS, first_seq=row.seq, last_seq=row.seq):
-        steps, times, _stat_row = blocks.rows_block(data)
-        found = times[steps == step]
-        if len(found) and np.isfinite(found[0]):
-            return float(found[0])
+    chunk = chunks.of_seq(c, run, rank, row.seq)
+    if chunk is not None:
+        parts = [(r.step, r.time) for r in tiles.rows(c, run, rank, [chunk])]
+    else:
+        found = blocks.each(c, run, rank, kinds.ROWS, first_seq=row.seq, last_seq=row.seq)
+        parts = [blocks.rows_block(data)[:2] for _seq, data in found]
+    for steps, times in parts:
+        at = times[steps == step]
+        if len(at) and np.isfinite(at[0]):
+            return float(at[0])
     return float(row.received)
 
 

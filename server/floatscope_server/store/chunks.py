@@ -64,6 +64,30 @@ def of_rank(
     return [_record(row) for row in c.execute(query)]
 
 
+def of_seq(c: Connection, run: int, rank: int, seq: int) -> Chunk | None:
+    """The chunk that a batch is in; None while it is in hot blocks."""
+    query = (
+        select(_chunk)
+        .where(_chunk.c.run == run, _chunk.c.rank == rank, _chunk.c.chunk >= seq)
+        .order_by(_chunk.c.chunk)
+        .limit(1)
+    )
+    row = c.execute(query).first()
+    return None if row is None or row.first_seq > seq else _record(row)
+
+
+def before(c: Connection, run: int, rank: int, seq: int) -> Chunk | None:
+    """The rank's last chunk of batches before ``seq``."""
+    query = (
+        select(_chunk)
+        .where(_chunk.c.run == run, _chunk.c.rank == rank, _chunk.c.chunk < seq)
+        .order_by(_chunk.c.chunk.desc())
+        .limit(1)
+    )
+    row = c.execute(query).first()
+    return None if row is None else _record(row)
+
+
 def add(c: Connection, run: int, chunk: Chunk, *, now: float) -> None:
     """Makes the chunk count: its tiles and levels are stored already."""
     values = {name: getattr(chunk, name) for name in Chunk.__dataclass_fields__}
