@@ -12,6 +12,7 @@ from floatscope_server.errors import RunNotFound
 from floatscope_server.events import Events
 from floatscope_server.lifecycle import Lifecycle
 from floatscope_server.store import runs
+from floatscope_server.workers.duties import AllDuties, Duties
 
 GATHER_S = (
     1.0  # waits this long for more news of a baseline, so that a fast one does not cost a judgement per batch
@@ -98,9 +99,17 @@ class Refresher:
 class StallWatch:
     """Marks a running run ``stalled`` when it has been silent for much longer than it usually is."""
 
-    def __init__(self, *, database: Database, events: Events, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        *,
+        database: Database,
+        events: Events,
+        duties: Duties | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._database = database
         self._events = events
+        self._duties = duties or AllDuties()
         self._clock = clock
         self._since = clock()
         self._stop = threading.Event()
@@ -124,17 +133,20 @@ class StallWatch:
             found = [
                 row for row in runs.silent(c) if now - max(row[2], self._since) > allowed_silence(row[3])
             ]
-        for run, _run_id, _heard, _pace in found:
+        marked = []
+        for run, run_id, heard, _pace in found:
             with self._database.write() as c:
-                runs.change(c, run, {"status": "stalled"})
-        for _run, run_id, _heard, _pace in found:
+                if runs.stalled(c, run, silent_since=heard):
+                    marked.append(run_id)
+        for run_id in marked:
             self._events.publish("run", run=run_id, status="stalled")
-        return [run_id for _run, run_id, _heard, _pace in found]
+        return marked
 
     def _run(self) -> None:
         while not self._stop.wait(LOOK_S):
             try:
-                self.look()
+                if self._duties.holds("stalls"):
+                    self.look()
             except Exception:  # tried again in a few seconds
                 _log.exception("looking for silent runs failed")
 

@@ -4,19 +4,24 @@ transactions.
 
 from __future__ import annotations
 
+import secrets
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Connection, Table, create_engine, event, text
+from sqlalchemy import Connection, NullPool, Table, create_engine, event, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Engine, make_url
+from sqlalchemy.exc import OperationalError
 
 BUSY_TIMEOUT_MS = 30_000  # another process, such as a backup, may hold SQLite's write lock for seconds
 POOL_SIZE = 10
-POOL_OVERFLOW = (
-    40  # threads of the request pool (40) plus background workers each hold at most one connection
+CONNECTIONS = 50  # threads of the request pool (40) and of background work each hold at most one
+DEDICATED_SETTINGS = (
+    # Both ends find out within about 11 s that the other machine is gone.
+    *("tcp_keepalives_idle=5", "tcp_keepalives_interval=2", "tcp_keepalives_count=3"),
+    *("tcp_user_timeout=10000", "statement_timeout=5000"),
 )
 WAL_PAGES = 2_000  # checkpoint after about 8 MB of log
 CACHE_KIB = 65_536
@@ -26,19 +31,24 @@ _WRITE = "floatscope_write"
 class Database:
     """Connections to one database.
 
-    ``read()`` sees one consistent state; ``write()`` commits all or nothing.
+    ``read()`` sees one consistent state; ``write()`` commits all or nothing. ``connections``: the most
+    it opens at once in its pool. ``name``: what its connections are called in the database, random, so that
+    a worker can be told from others.
     """
 
-    def __init__(self, url: str, *, synchronous: str = "FULL") -> None:
+    def __init__(self, url: str, *, synchronous: str = "FULL", connections: int = CONNECTIONS) -> None:
         parsed = make_url(url)
+        self.name = f"floatscope-{secrets.token_hex(8)}"
         self.dialect = parsed.get_backend_name()
         if self.dialect not in ("sqlite", "postgresql"):
             raise ValueError(f"database {self.dialect!r} is not supported; expected sqlite or postgresql")
         self.engine: Engine = create_engine(
             parsed,
-            pool_size=POOL_SIZE,
-            max_overflow=POOL_OVERFLOW,
+            pool_size=min(POOL_SIZE, connections),
+            max_overflow=max(connections - POOL_SIZE, 0),
             pool_pre_ping=self.dialect == "postgresql",
+            hide_parameters=True,  # they may be the address of a webhook, and errors are logged
+            connect_args={"application_name": self.name} if self.dialect == "postgresql" else {},
         )
         self._readers = self.engine
         if self.dialect == "postgresql":  # SQLite's transactions are snapshots anyway
@@ -67,6 +77,42 @@ class Database:
             with marked.begin():
                 yield marked
 
+    def dedicated(self) -> Connection:
+        """PostgreSQL: a connection of its own beside the pool, on which every statement commits by itself.
+
+        For what belongs to a session: locks, LISTEN. It breaks soon after the other end is gone.
+        """
+        engine = create_engine(
+            self.engine.url,
+            poolclass=NullPool,
+            isolation_level="AUTOCOMMIT",
+            hide_parameters=True,
+            connect_args={
+                "application_name": self.name,
+                "connect_timeout": 5,
+                **{"keepalives": 1, "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3},
+                "tcp_user_timeout": 10_000,
+            },
+        )
+        connection = engine.connect()
+        for setting in DEDICATED_SETTINGS:
+            connection.exec_driver_sql(f"set {setting}")
+        return connection
+
+    def socket_of(self, connection: Connection) -> int:
+        """The descriptor of a PostgreSQL connection's socket."""
+        return int(connection.connection.driver_connection.fileno())  # type: ignore[union-attr]
+
+    def heard(self, connection: Connection, *, timeout_s: float) -> list[str]:
+        """Payloads that arrived on a dedicated connection that listens; waits for the first. Raises
+        OperationalError if the connection broke.
+        """
+        raw: Any = connection.connection.driver_connection
+        try:
+            return [notice.payload for notice in raw.notifies(timeout=timeout_s, stop_after=1)]
+        except self.engine.dialect.loaded_dbapi.Error as error:
+            raise OperationalError("listen", None, error) from error
+
     def ping(self) -> None:
         """Raises if the database does not answer."""
         with self.read() as connection:
@@ -85,6 +131,30 @@ class Database:
                 cursor.execute("pragma incremental_vacuum(1)")
             cursor.close()
             return int(connection.execute(text("pragma freelist_count")).scalar_one())
+
+    def set_journal(self, mode: str) -> None:
+        """SQLite: how changes are undone, for a file nobody else uses (``wal``, ``off``)."""
+        raw = self.engine.raw_connection()
+        try:
+            cursor = raw.cursor()
+            cursor.execute(f"pragma journal_mode={mode}").fetchall()
+            cursor.close()
+        finally:
+            raw.close()
+
+    def rewrite(self) -> None:
+        """Gives free room back by rewriting: SQLite as a whole, PostgreSQL what its own cleaning left."""
+        if self.dialect == "sqlite":
+            self.set_journal("delete")  # fails while somebody else uses the file
+            raw = self.engine.raw_connection()
+            try:
+                raw.cursor().execute("vacuum").close()
+            finally:
+                raw.close()
+            self.set_journal("wal")
+            return
+        with self.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.exec_driver_sql("vacuum (analyze)")
 
     def empty_log(self) -> None:
         """SQLite: brings its log into the file and empties it, unless a reader still needs it."""

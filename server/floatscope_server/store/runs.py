@@ -185,6 +185,14 @@ def silent(c: Connection) -> list[tuple[int, str, float, float | None]]:
     return [(row[0], row[1], row[2], row[3]) for row in c.execute(query)]
 
 
+def stalled(c: Connection, run: int, *, silent_since: float) -> bool:
+    """Marks a running run as stalled; False if it was heard of meanwhile, or ended."""
+    heard = func.coalesce(tables.run.c.last_seen, tables.run.c.created)
+    still = (tables.run.c.status == "running") & (heard == silent_since)
+    statement = update(tables.run).where(tables.run.c.id == run, still).values(status="stalled")
+    return c.execute(statement.returning(tables.run.c.id)).first() is not None
+
+
 def count(c: Connection, *, project: str | None = None) -> int:
     query = select(func.count()).select_from(tables.run).where(_HERE)
     if project is not None:

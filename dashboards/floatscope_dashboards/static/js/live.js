@@ -54,6 +54,7 @@ export function startLive({ url, ageS, notLive, onEvent, onResume }) {
       chip();
     };
     for (const kind of ['tick', 'verdict', 'run']) listen(kind);
+    stream.addEventListener('reset', onResume); // the server may have missed something: read the page again
   }
 
   function close() {
