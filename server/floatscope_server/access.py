@@ -1,25 +1,47 @@
-"""Who may come in: tokens, browser sessions, and the gate in front of every route."""
+"""Tokens: how they are made, the first one, and which are valid now.
+
+A token is ``fs_`` and 48 hexadecimal digits from the system's random source, so that scanners for leaked
+secrets can find it. Only its SHA-256 is kept; tokens are random, so no salt is needed.
+"""
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import hmac
 import os
 import secrets
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
 
+from floatscope_server.callers import ADMIN, ENVIRONMENT, Caller
 from floatscope_server.database import Database
+from floatscope_server.scopes import with_included
 from floatscope_server.store import tokens
+from floatscope_server.store.tokens import TokenRecord
 
+PREFIX = "fs_"
 TOKEN_BYTES = 24
-SESSION_S = 30 * 86_400
-SESSION_SECRET = "session"  # noqa: S105  # the name under which the key is kept, not the key
 FIRST_TOKEN = "first token"  # noqa: S105  # a display name
+MAX_AGE_S = 30.0  # what is known of tokens may be this old; then it is read again before anybody is let in
+LOOK_AGAIN_S = 1.0  # a token that is not known may have been made on another worker; so many seconds apart
+NOTE_USE_S = 60.0  # the time a token was last used is written at most this often
+
+
+@dataclass(frozen=True)
+class Grant:
+    """What a valid token allows. id: None for the token of the environment. expires: Unix seconds or None."""
+
+    digest: str
+    id: str | None
+    name: str
+    scopes: frozenset[str]
+    expires: float | None = None
+
+    def caller(self, address: str, *, session: bool = False) -> Caller:
+        return Caller(self.name, self.id, self.scopes, address, session)
 
 
 @dataclass(frozen=True)
@@ -32,104 +54,116 @@ class FirstToken:
 
 
 class Access:
-    """Checks tokens and sessions.
+    """Which tokens are valid, from memory: a guess costs no look into the database.
 
-    A token is kept only as its SHA-256; comparisons take the same time wherever they differ.
+    What is in memory is read again by ``reload``, every few seconds and after every change made here.
+    A token is found by its hash, whose bits a caller cannot choose, and then compared in constant time.
     """
 
     def __init__(
-        self, *, digests: tuple[str, ...], key: bytes, cookie: str, clock: Callable[[], float] = time.time
+        self,
+        *,
+        database: Database,
+        environment_token: str | None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
-        self._digests = digests
-        self._key = key
+        self._database = database
         self._clock = clock
-        self.cookie = cookie
+        self._reading = threading.Lock()
+        self._stored: dict[str, Grant] = {}
+        self._loaded = -MAX_AGE_S
+        self._used: dict[str, float] = {}
+        self._written: dict[str, float] = {}
+        self._environment = None
+        if environment_token is not None:
+            digest = digest_of(environment_token)
+            self._environment = Grant(digest, None, ENVIRONMENT, with_included((ADMIN,)))
 
-    def knows(self, token: str) -> bool:
-        """Whether this token is valid."""
-        return self._digest_of(token) is not None
+    @property
+    def has_environment_token(self) -> bool:
+        return self._environment is not None
 
-    def session(self, token: str) -> str | None:
-        """The value of a session cookie for a valid token, else None."""
-        digest = self._digest_of(token)
-        if digest is None:
+    def reload(self, *, older_than_s: float = 0.0) -> None:
+        """Reads the valid tokens, unless that was done meanwhile. Raises what the database raises."""
+        with self._reading:
+            if self.age_s() < older_than_s:
+                return
+            begun = time.monotonic()
+            with self._database.read() as c:
+                found = tokens.not_revoked(c)
+            self._stored = {record.digest: _grant(record) for record in found}
+            self._loaded = begun
+
+    def age_s(self) -> float:
+        """How old what is known of stored tokens is."""
+        return time.monotonic() - self._loaded
+
+    def of_digest(self, digest: str) -> Grant | None:
+        """The valid token with this hash."""
+        environment = self._environment
+        if environment is not None and hmac.compare_digest(digest, environment.digest):
+            return environment
+        found = self._stored.get(digest)
+        if found is None or not hmac.compare_digest(digest, found.digest):
             return None
-        expires = int(self._clock()) + SESSION_S
-        return f"{expires}.{self._seal(digest, expires)}"
+        return found if found.expires is None or found.expires > self._clock() else None
 
-    def has_session(self, value: str) -> bool:
-        """Whether this cookie was given out here, has not expired, and its token is still valid."""
-        expires_text, _, seal = value.partition(".")
-        if not (
-            expires_text.isascii() and expires_text.isdigit() and len(expires_text) <= 12 and seal.isascii()
-        ):
-            return False
-        expires = int(expires_text)
-        good = False
-        for digest in self._digests:
-            good |= hmac.compare_digest(seal, self._seal(digest, expires))
-        return good and expires > self._clock()
+    def find(self, token: str) -> Grant | None:
+        """The valid token that this is."""
+        return self.of_digest(digest_of(token))
 
-    def _digest_of(self, token: str) -> str | None:
-        asked = digest_of(token)
-        found = None
-        for digest in self._digests:
-            if hmac.compare_digest(asked, digest):
-                found = digest
-        return found
+    def note_use(self, grant: Grant) -> None:
+        """Remembers that a token was used; ``uses`` hands it on to be written."""
+        if grant.id is not None:
+            self._used[grant.digest] = self._clock()
 
-    def _seal(self, digest: str, expires: int) -> str:
-        mac = hmac.new(self._key, f"{digest}.{expires}".encode(), hashlib.sha256).digest()
-        return base64.urlsafe_b64encode(mac).decode().rstrip("=")
+    def uses(self) -> dict[str, float]:
+        """When tokens were last used, of those whose time was not handed out within the last minute."""
+        due = {
+            digest: moment
+            for digest, moment in list(self._used.items())
+            if moment - self._written.get(digest, -NOTE_USE_S) >= NOTE_USE_S
+        }
+        for digest, moment in due.items():
+            self._written[digest] = moment
+            if self._used.get(digest) == moment:
+                del self._used[digest]
+        return due
 
 
 def digest_of(token: str) -> str:
-    """SHA-256 (hex) of a token; tokens are random, so no salt is needed."""
+    """SHA-256 (hex) of a token."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def new_token() -> str:
+    """A token nobody can guess: 192 random bits."""
+    return PREFIX + secrets.token_hex(TOKEN_BYTES)
 
 
 def first_token(database: Database, *, data_dir: Path, from_environment: bool, now: float) -> FirstToken:
     """Makes the first token unless there is one or the environment gives one. Only its owner can read it."""
     path = data_dir / "token"
     with database.write() as c:
-        if from_environment or tokens.digests(c):
+        if from_environment or tokens.any_stored(c):
             return FirstToken(None, path, from_environment)
-        token = secrets.token_urlsafe(TOKEN_BYTES)
+        token = new_token()
         tokens.add(c, digest_of(token), name=FIRST_TOKEN, now=now)
         _write_private(path, token + "\n")
     return FirstToken(token, path, from_environment=False)
 
 
-def open_access(database: Database, *, environment_token: str | None, port: int) -> Access:
+def open_access(
+    database: Database, *, environment_token: str | None, clock: Callable[[], float] = time.time
+) -> Access:
     """The checker for what the database and the environment hold."""
-    with database.write() as c:
-        digests = tokens.digests(c)
-        key = tokens.secret(c, SESSION_SECRET)
-    if environment_token is not None:
-        digests = (digest_of(environment_token), *digests)
-    # Browsers send a host's cookies to all of its ports; the name keeps two servers on one machine apart.
-    return Access(digests=digests, key=key, cookie=f"floatscope_session_{port}")
+    access = Access(database=database, environment_token=environment_token, clock=clock)
+    access.reload()
+    return access
 
 
-def is_same_origin(*, origin: str | None, fetch_site: str | None, host: str, public_url: str) -> bool:
-    """Whether a browser says that a request comes from a page of this server."""
-    if origin is not None:
-        try:
-            parts = urlsplit(origin)
-        except ValueError:  # no browser sends this
-            return False
-        return parts.netloc != "" and parts.netloc in (host, urlsplit(public_url).netloc)
-    return fetch_site in ("same-origin", "none")
-
-
-def local_path(path: str) -> str:
-    """A path on this server to go to after signing in; anything that leads elsewhere becomes ``/``."""
-    odd = (
-        not path.startswith("/")
-        or path.startswith(("//", "/\\"))
-        or any(c <= " " or c == "\x7f" for c in path)
-    )
-    return "/" if odd or "\\" in path else path
+def _grant(record: TokenRecord) -> Grant:
+    return Grant(record.digest, record.id, record.name, with_included(record.scopes), record.expires)
 
 
 def _write_private(path: Path, text: str) -> None:

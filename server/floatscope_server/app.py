@@ -24,25 +24,46 @@ from floatscope_server import migrate
 from floatscope_server.access import open_access
 from floatscope_server.answers import ProblemAnswer
 from floatscope_server.background import Refresher, StallWatch
+from floatscope_server.careful_headers import CarefulHeaders
 from floatscope_server.database import Database
 from floatscope_server.diagnosis import Diagnosis, Engines
+from floatscope_server.doorkeeper import Doorkeeper
 from floatscope_server.errors import Problem
 from floatscope_server.events import Events
-from floatscope_server.gate import CarefulHeaders, Gate
+from floatscope_server.gate import Gate
 from floatscope_server.ingest import Ingest
+from floatscope_server.keeper import Keeper
 from floatscope_server.lifecycle import Lifecycle
 from floatscope_server.locks import RunLocks
 from floatscope_server.notify.environment import offer_environment_channel
 from floatscope_server.notify.messages import Messages
-from floatscope_server.notify.sender import Post, Sender, poster
+from floatscope_server.notify.posting import Post, poster
+from floatscope_server.notify.sender import Sender
+from floatscope_server.origins import networks
 from floatscope_server.outcome import Outcome
 from floatscope_server.removing import Remover
-from floatscope_server.routes import alerts, batches, channels, fields, health, pages, runs, series
+from floatscope_server.routes import (
+    alerts,
+    audit,
+    batches,
+    channels,
+    deliveries,
+    fields,
+    health,
+    login,
+    pages,
+    runs,
+    series,
+)
 from floatscope_server.routes import events as live
+from floatscope_server.routes import tokens as token_routes
 from floatscope_server.services import Services
+from floatscope_server.sessions import Sessions, cookie_name
 from floatscope_server.settings import Settings
 from floatscope_server.static_files import StaticFiles
 from floatscope_server.store.tensor_tables import TensorTables
+from floatscope_server.throttle import Throttle
+from floatscope_server.workers.crew import Crew, Inside
 
 API = "/api/v1"
 MACHINE_PATHS = ("/api/", "/openapi.json", "/healthz", "/readyz", "/metrics")
@@ -59,16 +80,18 @@ def create_app(
     database: Database | None = None,
     engines: Engines = Engine,
     post: Post | None = None,
+    inside: Inside | None = None,
 ) -> FastAPI:
     """The application over the database of the settings, which is brought to the current schema.
 
     engines and post are arguments so that tests can use stand-ins; database lets a caller share one it has
-    opened.
+    opened. inside: where other workers on the same database reach this one, if they can.
     """
     if database is None:
         database = Database(settings.database, synchronous=settings.sqlite_synchronous)
         migrate.upgrade(database)
     events = Events()
+    crew = Crew(database, events, inside=inside)
     tensor_tables = TensorTables()
     locks = RunLocks()
     messages = Messages(public_url=settings.public_url)
@@ -77,9 +100,11 @@ def create_app(
         database=database,
         post=post or poster(allow_private=settings.allow_private_webhooks),
         env_url=env_url,
+        may_send=lambda: crew.duties.holds("sender"),
     )
+    crew.changes.hear("outbox", lambda _key: sender.wake())
     diagnosis = Diagnosis(engines=engines, tensor_tables=tensor_tables, enabled=settings.diagnose)
-    outcome = Outcome(messages=messages, events=events, woken=sender.wake)
+    outcome = Outcome(messages=messages, events=events, woken=lambda: crew.changes.tell("outbox"))
     refresher = Refresher(database=database)
     remover = Remover(database=database)
     lifecycle = Lifecycle(
@@ -100,16 +125,26 @@ def create_app(
         events=events,
         baseline_grew=refresher.baseline_grew,
     )
-    stalls = StallWatch(database=database, events=events)
+    stalls = StallWatch(database=database, events=events, duties=crew.duties)
     token = None if settings.token is None else settings.token.get_secret_value()
-    access = open_access(database, environment_token=token, port=settings.port)
+    access = open_access(database, environment_token=token)
+    cookie = cookie_name(port=settings.port, public_url=settings.public_url)
+    doorkeeper = Doorkeeper(
+        access=access,
+        sessions=Sessions(database=database, access=access, cookie=cookie),
+        throttle=Throttle(),
+        trusted_proxies=networks(settings.trusted_proxies),
+    )
+    keeper = Keeper(database=database, doorkeeper=doorkeeper, audit_days=settings.audit_days)
     offer_environment_channel(database, is_set=env_url is not None, now=time.time())
     services = Services(
         settings=settings,
         version=version("floatscope"),
         database=database,
         access=access,
+        doorkeeper=doorkeeper,
         events=events,
+        crew=crew,
         tensor_tables=tensor_tables,
         ingest=ingest,
         lifecycle=lifecycle,
@@ -124,13 +159,16 @@ def create_app(
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         events.attach(asyncio.get_running_loop())
+        await anyio.to_thread.run_sync(crew.start)
         sender.start()
         refresher.start(lifecycle)
         stalls.start()
+        keeper.start()
         remover.start()
         yield
-        for worker in (remover, stalls, refresher, sender):
+        for worker in (remover, stalls, refresher, sender, keeper):
             await anyio.to_thread.run_sync(worker.stop)
+        await anyio.to_thread.run_sync(crew.stop)
         database.close()
 
     app = FastAPI(
@@ -140,15 +178,16 @@ def create_app(
         redoc_url=None,
         lifespan=lifespan,
         middleware=[
-            Middleware(CarefulHeaders),
+            Middleware(CarefulHeaders, public_url=settings.public_url),
             Middleware(GZipMiddleware, minimum_size=GZIP_FROM_BYTES, compresslevel=1),
-            Middleware(Gate, access=access, public_url=settings.public_url),
+            Middleware(Gate, doorkeeper=doorkeeper, public_url=settings.public_url),
         ],
     )
     app.state.services = services
     app.include_router(health.router)
+    app.include_router(login.router)
     app.include_router(pages.router)
-    for module in (runs, batches, series, alerts, channels, live):
+    for module in (runs, batches, series, alerts, channels, deliveries, live, token_routes, audit):
         app.include_router(module.router, prefix=API)
     _answer_errors(app)
     return app

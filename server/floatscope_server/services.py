@@ -11,6 +11,7 @@ from fastapi import Depends, Request
 from floatscope_dashboards.pages import Pages
 from floatscope_server.access import Access
 from floatscope_server.database import Database
+from floatscope_server.doorkeeper import Doorkeeper
 from floatscope_server.events import Events
 from floatscope_server.ingest import Ingest
 from floatscope_server.lifecycle import Lifecycle
@@ -20,6 +21,7 @@ from floatscope_server.removing import Remover
 from floatscope_server.settings import Settings
 from floatscope_server.static_files import StaticFiles
 from floatscope_server.store.tensor_tables import TensorTables
+from floatscope_server.workers.crew import Crew
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,9 @@ class Services:
     version: str
     database: Database
     access: Access
+    doorkeeper: Doorkeeper
     events: Events
+    crew: Crew
     tensor_tables: TensorTables
     ingest: Ingest
     lifecycle: Lifecycle

@@ -10,6 +10,7 @@ from fastapi import FastAPI
 from floatscope_server.services import Services
 
 SHUTDOWN_S = 10  # requests under way get this long
+HEADER_BYTES = 64 * 1024  # first line and headers of a request
 KEEP_ALIVE_S = 75  # agents send every few seconds to a minute; longer than the 60 s of most proxies
 
 
@@ -23,6 +24,10 @@ class GracefulServer(uvicorn.Server):
                 log_config=None,
                 access_log=False,  # addresses may hold a token
                 server_header=False,
+                http="h11",  # the parser whose limits are set here, whatever else is installed
+                h11_max_incomplete_event_size=HEADER_BYTES,
+                ws="none",
+                proxy_headers=False,  # who is believed is a setting of ours, see origins.py
                 timeout_graceful_shutdown=SHUTDOWN_S,
                 timeout_keep_alive=KEEP_ALIVE_S,
                 lifespan="on",

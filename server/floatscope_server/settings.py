@@ -16,6 +16,8 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from floatscope_server.origins import networks
+
 DEFAULT_PORT = 8321
 
 
@@ -51,6 +53,10 @@ class Settings(BaseSettings):
     """Whether a webhook may point at a loopback or private address."""
     sqlite_synchronous: Literal["FULL", "NORMAL"] = "FULL"
     """FULL: a batch that was acknowledged survives a power cut. NORMAL: faster, the last batches may not."""
+    trusted_proxies: str = ""
+    """Addresses or networks of proxies, separated by commas, whose ``X-Forwarded-For`` names the client."""
+    audit_days: int = Field(default=365, ge=1, le=36_500)
+    """Days that the audit log keeps who did what."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     diagnose: bool = True
     """Off only to measure storage alone: batches are then stored and not judged."""
@@ -63,6 +69,12 @@ class Settings(BaseSettings):
         if not value.startswith(("http://", "https://")):
             raise ValueError("expected an address that begins with http:// or https://")
         return value.rstrip("/")
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _are_networks(cls, value: str) -> str:
+        networks(value)
+        return value
 
     @field_validator("token")
     @classmethod

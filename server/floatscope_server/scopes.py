@@ -1,0 +1,126 @@
+"""What a token may do, and what each address needs: one table for all of them.
+
+A route that is not in the table needs ``admin``, so a new one is closed until somebody says who may use it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from floatscope_server.callers import ADMIN
+
+INGEST = "ingest"
+READ = "read"
+WRITE = "write"
+SCOPES = (INGEST, READ, WRITE, ADMIN)
+ANY = "any"
+"""Needs a valid token or session and no certain scope."""
+
+_INCLUDED: Mapping[str, tuple[str, ...]] = {
+    INGEST: (INGEST,),
+    READ: (READ,),
+    WRITE: (WRITE, READ),
+    ADMIN: SCOPES,
+}
+
+_API = "/api/v1"
+_RUN = f"{_API}/runs/{{run_id}}"
+
+TABLE: Mapping[tuple[str, str], str] = {
+    # what an agent does
+    ("POST", f"{_API}/runs"): INGEST,
+    ("PUT", f"{_RUN}/ranks/{{rank}}/batches/{{seq}}"): INGEST,
+    ("POST", f"{_RUN}/finish"): INGEST,
+    # runs
+    ("GET", f"{_API}/runs"): READ,
+    ("GET", _RUN): READ,
+    ("PATCH", _RUN): WRITE,
+    ("DELETE", _RUN): ADMIN,  # it does not come back
+    ("GET", f"{_RUN}/verdict"): READ,
+    ("GET", f"{_RUN}/scalars"): READ,
+    ("GET", f"{_RUN}/tensors"): READ,
+    ("GET", f"{_RUN}/series"): READ,
+    ("GET", f"{_RUN}/heatmap"): READ,
+    ("GET", f"{_RUN}/frame"): READ,
+    ("GET", f"{_RUN}/steps"): READ,
+    ("GET", f"{_API}/compare"): READ,
+    ("GET", f"{_API}/events"): READ,
+    # alerts and who is told of them
+    ("GET", f"{_API}/alerts"): READ,
+    ("GET", f"{_API}/alerts/{{alert_id}}"): READ,
+    ("PATCH", f"{_API}/alerts/{{alert_id}}"): WRITE,
+    ("GET", f"{_API}/silences"): READ,
+    ("GET", f"{_API}/silences/{{silence_id}}"): READ,
+    ("POST", f"{_API}/silences"): WRITE,
+    ("PATCH", f"{_API}/silences/{{silence_id}}"): WRITE,
+    ("DELETE", f"{_API}/silences/{{silence_id}}"): WRITE,
+    ("GET", f"{_API}/rules"): READ,
+    ("GET", f"{_API}/rules/{{code}}"): READ,
+    ("PUT", f"{_API}/rules/{{code}}"): WRITE,
+    ("PATCH", f"{_API}/rules/{{code}}"): WRITE,
+    ("DELETE", f"{_API}/rules/{{code}}"): WRITE,
+    ("POST", f"{_API}/rules/{{code}}/backtest"): WRITE,
+    ("GET", f"{_API}/channels"): READ,
+    ("GET", f"{_API}/channels/{{channel_id}}"): READ,
+    ("POST", f"{_API}/channels"): ADMIN,  # it makes this server call an address
+    ("PATCH", f"{_API}/channels/{{channel_id}}"): ADMIN,
+    ("DELETE", f"{_API}/channels/{{channel_id}}"): ADMIN,
+    ("POST", f"{_API}/channels/{{channel_id}}/test"): WRITE,
+    ("GET", f"{_API}/channels/{{channel_id}}/deliveries"): READ,
+    ("POST", f"{_API}/channels/{{channel_id}}/deliveries/{{number}}/retry"): WRITE,
+    ("GET", f"{_API}/channels/{{channel_id}}/deliveries"): READ,
+    ("POST", f"{_API}/channels/{{channel_id}}/deliveries/{{number}}/retry"): WRITE,
+    # who may do what
+    ("GET", f"{_API}/me"): ANY,
+    ("GET", f"{_API}/tokens"): ADMIN,
+    ("POST", f"{_API}/tokens"): ADMIN,
+    ("DELETE", f"{_API}/tokens/{{token_id}}"): ADMIN,
+    ("GET", f"{_API}/audit"): ADMIN,
+    # pages
+    ("GET", "/"): READ,
+    ("GET", "/runs/{run_id}"): READ,
+    ("GET", "/docs"): READ,
+    ("GET", "/openapi.json"): READ,
+    ("GET", "/metrics"): READ,
+    ("POST", "/logout"): ANY,
+}
+
+OPEN: frozenset[tuple[str, str]] = frozenset(
+    (
+        ("GET", "/healthz"),
+        ("GET", "/readyz"),
+        ("GET", "/login"),
+        ("POST", "/login"),
+        ("GET", "/static/{path:path}"),
+    )
+)
+"""What answers without a token."""
+
+
+def with_included(scopes: Iterable[str]) -> frozenset[str]:
+    """The scopes with those they include: ``admin`` includes all, ``write`` includes ``read``."""
+    return frozenset(inner for scope in scopes for inner in _INCLUDED.get(scope, ()))
+
+
+def needed(method: str, path: str) -> str | None:
+    """The scope that an address needs; None if it is not in the table.
+
+    HEAD is GET. Parameters in the table stand for one part of the path.
+    """
+    wanted = "GET" if method == "HEAD" else method
+    exact = TABLE.get((wanted, path))
+    if exact is not None:
+        return exact
+    for (known, pattern), scope in _PATTERNS:
+        if known == wanted and pattern.fullmatch(path):
+            return scope
+    return None
+
+
+def _pattern(template: str) -> re.Pattern[str]:
+    parts = re.split(r"\{\w+\}", template)
+    return re.compile("[^/]+".join(re.escape(part) for part in parts))
+
+
+_PATTERNS = tuple(((method, _pattern(path)), scope) for (method, path), scope in TABLE.items() if "{" in path)
