@@ -21,6 +21,8 @@ from floatscope_diagnostics.reports.output import STDOUT, OutputError, check_tar
 from floatscope_diagnostics.reports.progress import progress
 from floatscope_diagnostics.reports.terminal import plain, style_of
 from floatscope_diagnostics.reports.text import report
+from floatscope_diagnostics.rule_settings import RuleSettings
+from floatscope_diagnostics.rule_settings_file import RulesFileError, read_settings
 from floatscope_diagnostics.verdict import STATUSES
 from floatscope_diagnostics.watch import Ends, watch
 
@@ -42,11 +44,12 @@ def _run(args: argparse.Namespace) -> int:
     try:
         check(args)
         reading = Reading(format_name=args.format, mapping=mapping_of(args.map))
+        settings = None if args.rules is None else read_settings(args.rules)
         for option in ("html", "markdown"):
             if getattr(args, option) is not None:
                 check_target(getattr(args, option), option=f"--{option}")
-    except (UsageError, OutputError) as error:
-        print(f"{NAME}: {error}", file=sys.stderr)
+    except (UsageError, OutputError, RulesFileError) as error:
+        print(f"{NAME}: {plain(str(error))}", file=sys.stderr)
         return UNREADABLE
     baseline = None
     if args.baseline is not None:
@@ -54,19 +57,19 @@ def _run(args: argparse.Namespace) -> int:
             baseline = read_baseline(args.baseline, format_name=args.format)
         except UnreadableLog as error:
             return _report([], [Unread(args.baseline, str(error))], args)
-    done, unread = _judge(args, reading, baseline)
+    done, unread = _judge(args, reading, baseline, settings)
     return _report(done, unread, args)
 
 
 def _judge(
-    args: argparse.Namespace, reading: Reading, baseline: Baseline | None
+    args: argparse.Namespace, reading: Reading, baseline: Baseline | None, settings: RuleSettings | None
 ) -> tuple[list[Diagnosed], list[Unread]]:
     if args.watch:
         ends = Ends(after_s=args.watch_for, idle_s=args.watch_idle)
         told = sys.stderr if _prints(args) else sys.stdout
-        return watch(args.paths, reading=reading, baseline=baseline, ends=ends, told=told)
+        return watch(args.paths, reading=reading, baseline=baseline, ends=ends, told=told, settings=settings)
     with progress(args.paths, reading, stream=sys.stderr) as watched:
-        return diagnose_paths(args.paths, baseline=baseline, reading=watched)
+        return diagnose_paths(args.paths, baseline=baseline, reading=watched, settings=settings)
 
 
 def _prints(args: argparse.Namespace) -> bool:

@@ -16,6 +16,7 @@ from floatscope_diagnostics.engine import Engine
 from floatscope_diagnostics.gather import Gathered, Reading, Unread, visit_runs
 from floatscope_diagnostics.readers.formats import open_runs
 from floatscope_diagnostics.readers.run_log import UnreadableLog
+from floatscope_diagnostics.rule_settings import RuleSettings
 from floatscope_diagnostics.verdict import SCHEMA, STATUSES, Source, Verdict
 
 
@@ -73,17 +74,21 @@ def diagnose_paths(
     format_name: str | None = None,
     baseline: Baseline | None = None,
     reading: Reading | None = None,
+    settings: RuleSettings | None = None,
 ) -> tuple[list[Diagnosed], list[Unread]]:
-    """All runs of all inputs, in order; several files of one run that differ only in rank are one run."""
+    """All runs of all inputs, in order; several files of one run that differ only in rank are one run.
+
+    settings: what is set for the rules.
+    """
     done: list[Diagnosed] = []
     how = reading or Reading(format_name=format_name)
-    unread = visit_runs(paths, lambda found: done.append(_diagnose(found, baseline)), reading=how)
+    unread = visit_runs(paths, lambda found: done.append(_diagnose(found, baseline, settings)), reading=how)
     return done, unread
 
 
-def _diagnose(found: Gathered, baseline: Baseline | None) -> Diagnosed:
+def _diagnose(found: Gathered, baseline: Baseline | None, settings: RuleSettings | None) -> Diagnosed:
     run = found.run
-    engine = Engine(run)
+    engine = Engine(run, settings=settings)
     curves = Curves()
     if baseline is not None:
         engine.feed_baseline(baseline.step, baseline.loss, baseline.data_id, baseline.lr)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,7 @@ from floatscope_diagnostics.log_next import wishes
 from floatscope_diagnostics.logged import LoggedSteps, seen_stats
 from floatscope_diagnostics.not_checked import LogGaps, unchecked
 from floatscope_diagnostics.rule import Finding, Rule, RunFacts, Symptoms, Window
+from floatscope_diagnostics.rule_settings import RuleSettings
 from floatscope_diagnostics.rules import load_rules
 from floatscope_diagnostics.state_codec import StateError, pack, unpack
 from floatscope_diagnostics.stream import RankStream
@@ -46,7 +48,7 @@ class Engine:
 
     run: what is known of it, may grow by ``update_run``.  run_key: what makes finding ids unique among runs
     (a run id); default the run's name.  rules: default all.  calibration: of the confidences, default the one
-    fitted on the injection library.
+    fitted on the injection library.  settings: what people set for the rules; may be replaced by ``use``.
     """
 
     def __init__(
@@ -56,11 +58,13 @@ class Engine:
         run_key: str | None = None,
         rules: tuple[Rule, ...] | None = None,
         calibration: Calibration | None = None,
+        settings: RuleSettings | None = None,
     ) -> None:
         self.run = run
         self.run_key = run_key if run_key is not None else (run.name or "")
         self.rules = load_rules() if rules is None else rules
         self.calibration = fitted() if calibration is None else calibration
+        self.settings = settings or RuleSettings()
         self.columns = Columns(run)
         self._streams: dict[int, RankStream] = {}
         self._board = RankBoard()
@@ -111,13 +115,20 @@ class Engine:
         """The run ended (or was marked so); later steps are still accepted."""
         self.update_run(RunInfo(status=status, reason=reason))
 
+    def use(self, settings: RuleSettings) -> None:
+        """Takes other settings of the rules. They hold for all steps, those fed before as well: only what
+        the rules say of the symptoms depends on them.
+        """
+        self.settings = settings
+
     def verdict(self, *, live: bool = False) -> Verdict:
         """What the steps fed so far show. live: a running run drops recovered findings from its status."""
+        rules = self.settings.bound(self.rules)
         facts = self.facts()
         symptoms = self.symptoms()
         window = Window(last_step=facts.last_step or 0, last_scalars=self._last_scalars())
         found: list[Finding] = []
-        for rule in self.rules:
+        for rule in rules:
             for finding in rule.check(symptoms, window, facts):
                 signal = finding.evidence[0].signal if finding.evidence else finding.symptom
                 key = finding.key if finding.key[2] else (finding.detected, finding.onset, signal)
@@ -131,11 +142,11 @@ class Engine:
         replaced: list[Judged] = []
         gaps = self.gaps()
         for finding in judgement.findings:
-            state = state_of(finding, rules=self.rules, symptoms=symptoms, window=window, run=facts)
+            state = state_of(finding, rules=rules, symptoms=symptoms, window=window, run=facts)
             before = explained.get(id(finding), [])
-            shown = self._placed(finding, before)
+            shown = self.settings.judged(self._placed(finding, before))
             if state != "recovered":
-                shown = replace(shown, log_next=wishes(shown, self.rules, gaps))
+                shown = replace(shown, log_next=wishes(shown, rules, gaps))
             findings.append(Judged(ids[id(finding)], shown, state))
             replaced += [
                 self._replaced(f, name, findings[-1].id)
@@ -157,8 +168,10 @@ class Engine:
             last_clean_step=clean,
             confidence_basis=self.calibration.basis,
             findings=tuple(findings),
-            not_checked=unchecked(self.rules, facts, self.gaps())
-            + (unjudged(self._book) if facts.curves_only else ()),
+            not_checked=unchecked(rules, facts, gaps)
+            + (self._unjudged(rules) if facts.curves_only else ())
+            + self.settings.off(self.rules),
+            rule_settings=self.settings.to_json(),
         )
 
     def symptoms(self) -> Symptoms:
@@ -229,6 +242,7 @@ class Engine:
         *,
         rules: tuple[Rule, ...] | None = None,
         calibration: Calibration | None = None,
+        settings: RuleSettings | None = None,
     ) -> Engine:
         """An engine that goes on as if it had never stopped.
 
@@ -239,7 +253,7 @@ class Engine:
             raise StateError(
                 f"the saved diagnosis state has version {tree.get('version')}, not {STATE_VERSION}"
             )
-        engine = cls(run, run_key=tree["run_key"], rules=rules, calibration=calibration)
+        engine = cls(run, run_key=tree["run_key"], rules=rules, calibration=calibration, settings=settings)
         engine.columns.add(tree["columns"])
         engine._board = RankBoard.load(tree["board"])
         engine._pairs = PairedLoss.load(tree["pairs"])
@@ -248,6 +262,11 @@ class Engine:
             stream = RankStream.load(saved, engine.columns, engine._board)
             engine._streams[stream.rank] = stream
         return engine
+
+    def _unjudged(self, rules: tuple[Rule, ...]) -> tuple[Mapping[str, Any], ...]:
+        """Curves that are too short, for the rules that are on."""
+        codes = {rule.code for rule in rules}
+        return tuple(entry for entry in unjudged(self._book) if entry["rule"] in codes)
 
     def _pair(self, batch: Batch) -> None:
         """Losses of the lowest rank meet those of the baseline."""

@@ -16,6 +16,7 @@ _EXAMPLES = """examples:
   floatscope diagnose metrics.csv trainer_state.json --json
   floatscope diagnose logs/ --html report.html --fail-on critical
   floatscope diagnose metrics.csv --map loss=my_objective --map step=n
+  floatscope diagnose train.log --rules rules.toml
   floatscope diagnose train.log --watch
   zcat run.jsonl.gz | floatscope diagnose -
 
@@ -57,6 +58,12 @@ def parser() -> argparse.ArgumentParser:
         help="take COLUMN of the log as OURS (step, loss, eval_loss, grad_norm, lr, ...); may be repeated",
     )
     reading.add_argument("--formats", action="store_true", help="list the formats that are read, and end")
+    judging = p.add_argument_group("judging")
+    judging.add_argument(
+        "--rules",
+        metavar="FILE",
+        help="settings of rules as TOML or JSON: off, severity, thresholds; docs/rules says what each has",
+    )
     output = p.add_argument_group("output")
     output.add_argument(
         "--full", action="store_true", help="details of every run and of all that is not checked"

@@ -1,4 +1,6 @@
-"""What a rule author imports: Rule, Finding, Evidence, Remedy, Need, RunFacts, Window and the symptoms."""
+"""What a rule author imports: Rule, Finding, Evidence, Remedy, Need, RunFacts, Window and the symptoms;
+``Threshold`` is in ``thresholds``.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,7 @@ from typing import Any, Literal
 from floatscope.protocol.names import split_tensor
 from floatscope_diagnostics.clues import Clues
 from floatscope_diagnostics.episodes import Symptom
+from floatscope_diagnostics.thresholds import Threshold
 
 Severity = Literal["info", "warning", "critical"]
 SEVERITIES: tuple[Severity, ...] = ("info", "warning", "critical")
@@ -180,7 +183,7 @@ class RunFacts:
     """What the rules may know about the run besides its symptoms.
 
     stats: (role, stat) pairs seen.  stats_every: steps from one with tensor statistics to the next.  scalars:
-    names seen.
+    names seen.  thresholds: those of the rule that is asked, where they were moved.
     """
 
     recipe: Mapping[str, Any]
@@ -199,6 +202,7 @@ class RunFacts:
     forward_order: tuple[str, ...]
     call_order: Mapping[str, int]
     stats_every: int = 1
+    thresholds: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def curves_only(self) -> bool:
@@ -259,7 +263,9 @@ Check = Callable[[Symptoms, Window, RunFacts], Iterator[Finding]]
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule. code: permanent, ``FS`` and three digits.  needs: signals it looks at."""
+    """One rule. code: permanent, ``FS`` and three digits.  needs: signals it looks at.  thresholds: numbers
+    of it that may be moved.
+    """
 
     code: str
     name: str
@@ -268,6 +274,7 @@ class Rule:
     check: Check
     needs_baseline: bool = False
     needs_ranks: bool = False
+    thresholds: tuple[Threshold, ...] = ()
 
 
 def affected(symptoms: Sequence[Symptom]) -> int:

@@ -8,22 +8,17 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
-import pkgutil
-import re
 import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from types import FunctionType, ModuleType
 
-from floatscope_diagnostics import rules as rule_package
 from floatscope_diagnostics.consequences import CONSEQUENCES
-from floatscope_diagnostics.rule import FAMILY_OF, Need, Remedy, Rule
+from floatscope_diagnostics.rule import FAMILY_OF, Remedy, Rule
+from floatscope_diagnostics.rule_texts import HEADINGS, in_words, modules, text_of
+from floatscope_diagnostics.thresholds import Threshold
 
-HEADINGS = (
-    "What it checks", "Why it matters", "How it decides", "What excludes it", "Known false positives",
-    "What to do", "Source",
-)  # fmt: skip
 INDEX = "README.md"
 WIDTH = 110
 RUNS = {
@@ -38,12 +33,10 @@ def pages() -> dict[str, str]:
     """File name -> text of every page, and the index."""
     out: dict[str, str] = {}
     rows: list[tuple[str, str, str]] = []
-    for info in pkgutil.iter_modules(rule_package.__path__):
-        module = importlib.import_module(f"{rule_package.__name__}.{info.name}")
+    for module in modules():
         rule: Rule = module.RULE
         out[f"{rule.code}.md"] = page(module)
-        title = (module.__doc__ or "").partition("\n")[0].removeprefix(f"{rule.code} ").rstrip(".")
-        rows.append((rule.code, title, ", ".join(f"`{c}`" for c in rule.causes)))
+        rows.append((rule.code, text_of(module).title, ", ".join(f"`{c}`" for c in rule.causes)))
     lines = [
         GENERATED,
         "# Rules",
@@ -61,18 +54,15 @@ def pages() -> dict[str, str]:
 def page(module: ModuleType) -> str:
     """One rule's page. Raises ValueError when a heading is missing."""
     rule: Rule = module.RULE
-    title, _, body = (module.__doc__ or "").partition("\n")
-    sections = _sections(body)
-    missing = [h for h in HEADINGS if h not in sections]
-    if missing:
-        raise ValueError(f"{rule.name}: the docstring lacks {', '.join(missing)}")
-    lines = [GENERATED, f"# {title.rstrip('.')}", ""]
+    text = text_of(module)
+    lines = [GENERATED, f"# {rule.code} {text.title}", ""]
     for heading in HEADINGS:
-        lines += [f"## {heading}", "", *_wrapped(sections[heading]), ""]
+        lines += [f"## {heading}", "", *_wrapped(text.sections[heading]), ""]
         if heading == "What to do":
             lines += [*_settings(module), *_tests(module)]
+    lines += _thresholds(rule.thresholds)
     lines += ["## Signals", ""]
-    lines += [f"- `{_need(n)}`" for n in rule.needs]
+    lines += [f"- `{in_words(n)}`" for n in rule.needs]
     if rule.needs_baseline:
         lines.append("- a baseline run, or the scalar `ref_loss`")
     if rule.needs_ranks:
@@ -92,8 +82,28 @@ def page(module: ModuleType) -> str:
             "Is explained by, when they came first: " + (", ".join(before) if before else "nothing") + ".",
             "",
         ]
-    wrapped = [w for line in lines for w in (_wrapped(line) if len(line) > WIDTH else [line])]
+    wrapped = [w for line in lines for w in (_wrapped(line) if _is_long(line) else [line])]
     return "\n".join(wrapped).rstrip() + "\n"
+
+
+def _thresholds(known: tuple[Threshold, ...]) -> list[str]:
+    """The numbers that may be moved for a project."""
+    if not known:
+        return ["## Thresholds", "", "None: it may be switched off or given another severity.", ""]
+    rows = [
+        f"| `{t.name}` | {t.default:,.10g} | {t.lowest:,.10g} to {t.highest:,.10g} | {t.unit} | {t.meaning} |"
+        for t in known
+    ]
+    head = ["| name | default | may be | unit | what it does |", "|---|---|---|---|---|"]
+    return [
+        "## Thresholds",
+        "",
+        "What may be moved, for a project or with `floatscope diagnose --rules`:",
+        "",
+        *head,
+        *rows,
+        "",
+    ]
 
 
 def _settings(module: ModuleType) -> Iterator[str]:
@@ -142,20 +152,12 @@ def _sentences(value: ast.expr) -> Iterator[str]:
             yield node.value
 
 
+def _is_long(line: str) -> bool:
+    return len(line) > WIDTH and not line.startswith("|")
+
+
 def _wrapped(text: str) -> list[str]:
     return textwrap.wrap(text, WIDTH, break_on_hyphens=False, break_long_words=False)
-
-
-def _sections(body: str) -> dict[str, str]:
-    found: dict[str, str] = {}
-    parts = re.split(r"(?m)^(\S.*)$", body)
-    for heading, text in zip(parts[1::2], parts[2::2], strict=True):
-        found[heading.strip()] = " ".join(text.split())
-    return found
-
-
-def _need(need: Need) -> str:
-    return f"*/{'|'.join(need.roles)} {need.signal}" if need.roles else need.signal
 
 
 def main(argv: list[str]) -> int:

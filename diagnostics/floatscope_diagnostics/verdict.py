@@ -105,7 +105,9 @@ class Judged:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The state after the last step judged. confidence_basis: what the confidences of its alarms rest on."""
+    """The state after the last step judged. confidence_basis: what the confidences of its alarms rest on.
+    rule_settings: what was set for rules, by code; in the document only if there is any.
+    """
 
     source: Source
     status: str
@@ -114,6 +116,7 @@ class Verdict:
     confidence_basis: str = STATED
     findings: tuple[Judged, ...] = ()
     not_checked: tuple[Mapping[str, Any], ...] = field(default=())
+    rule_settings: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """The document of the design, with non-finite numbers as strings."""
@@ -127,6 +130,7 @@ class Verdict:
                 "confidence_basis": self.confidence_basis,
                 "findings": [j.to_json() for j in self.findings],
                 "not_checked": [dict(n) for n in self.not_checked],
+                **({"rule_settings": dict(self.rule_settings)} if self.rule_settings else {}),
             }
         )
 

@@ -25,6 +25,7 @@ from floatscope_diagnostics.gather import Reading, Unread, files_of
 from floatscope_diagnostics.reports import words
 from floatscope_diagnostics.reports.numbers import count, number
 from floatscope_diagnostics.reports.terminal import Style, plain, style_of
+from floatscope_diagnostics.rule_settings import RuleSettings
 from floatscope_diagnostics.verdict import Judged
 
 SHARE_OF_A_CORE = 0.05  # that watching may cost
@@ -61,10 +62,11 @@ def watch(
     ends: Ends,
     told: TextIO,
     status: TextIO | None = None,
+    settings: RuleSettings | None = None,
 ) -> tuple[list[Diagnosed], list[Unread]]:
     """Follows the inputs until Ctrl-C, the end of standard input or ``ends``; returns the last diagnosis."""
     with _standard_input(paths) as (followed, piped), _stopped_by_signals() as stop:
-        watcher = _Watcher(followed, piped, reading, baseline, Sinks(told, status or sys.stderr))
+        watcher = _Watcher(followed, piped, reading, baseline, Sinks(told, status or sys.stderr), settings)
         return watcher.run(ends, stop)
 
 
@@ -76,12 +78,14 @@ class _Watcher:
         reading: Reading,
         baseline: Baseline | None,
         sinks: Sinks,
+        settings: RuleSettings | None,
     ) -> None:
         self._paths = paths
         self._piped = piped
         self._reading = reading
         self._baseline = baseline
         self._sinks = sinks
+        self._settings = settings
         self._style = style_of(sinks.told, os.environ)
         self._known: dict[Key, Judged] = {}
         self._done: list[Diagnosed] = []
@@ -127,7 +131,9 @@ class _Watcher:
             self._say_what_was_replaced(self._seen, signature)
         self._seen = signature
         began, used = time.monotonic(), time.process_time()
-        done, unread = diagnose_paths(self._paths, baseline=self._baseline, reading=self._reading)
+        done, unread = diagnose_paths(
+            self._paths, baseline=self._baseline, reading=self._reading, settings=self._settings
+        )
         self._done = [_labelled(d, self._piped) for d in done]
         self._unread = [replace(u, path="-") if self._is_pipe(u.path) else u for u in unread]
         self._tell()

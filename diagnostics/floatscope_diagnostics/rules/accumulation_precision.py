@@ -40,8 +40,21 @@ from floatscope_diagnostics.rule import (
     about,
     proof_after,
 )
+from floatscope_diagnostics.thresholds import Threshold
 
-LASTING_ROWS, LASTING_SHARE = 8, 0.9  # a sum in too few bits loses its small terms in every step
+LASTING_SHARE = 0.9  # a sum in too few bits loses its small terms in every step
+LASTING = Threshold(
+    "lasting_rows", "logged steps", 8.0, 2.0, 100000.0, "Zeros must last so many logged steps."
+)
+ZEROS = Threshold(
+    "zero_grad_pct",
+    "%",
+    0.0,
+    0.0,
+    99.0,
+    "A share of zero gradients below this, at the worst step, is left out; 0 leaves it to the limit of "
+    "the run itself.",
+)
 ALL_ZERO_PCT = 99.0  # nothing left at all: no labels or dead logits, not a sum
 FLICKERS = ("zero_grad_flicker", "weight_grad_flicker")
 EXCLUDING = (
@@ -84,7 +97,12 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
     """One finding per stretch of zeros that appear in the sum only."""
     for z in symptoms.of("zero_grad_rise"):
         length = max(z.rows_after if z.open else (z.last - z.onset) // symptoms.stride + 1, 1)
-        if z.rows < LASTING_ROWS or z.rows < LASTING_SHARE * length or z.peak >= ALL_ZERO_PCT:
+        if (
+            z.peak < ZEROS.of(run)
+            or z.rows < LASTING.of(run)
+            or z.rows < LASTING_SHARE * length
+            or z.peak >= ALL_ZERO_PCT
+        ):
             continue
         if any(symptoms.near(name, z.onset, before=16, after=16) for name in FLICKERS):
             continue  # comes and goes, see communication race
@@ -97,7 +115,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             symptom="underflow",
             severity="warning",
             confidence=0.85 if seen else 0.5,
-            detected=proof_after(z, LASTING_ROWS, symptoms),
+            detected=proof_after(z, int(LASTING.of(run)), symptoms),
             order="backward",
             summary=f"{z.peak:.0f} % of the weight gradients are exactly 0 since step {z.onset:,}, "
             + (
@@ -119,4 +137,8 @@ RULE = Rule(
     ("accumulation_precision",),
     (Need("zero_grad_pct"), Need("underflow_pct", ("grad_output",))),
     check,
+    thresholds=(
+        LASTING,
+        ZEROS,
+    ),
 )

@@ -44,9 +44,28 @@ from floatscope_diagnostics.rule import (
     about,
     proof_after,
 )
+from floatscope_diagnostics.thresholds import Threshold
 
 GROWTH_ROWS = 3  # shorter is an outlier step
-FAST_ROWS = 24  # from 60 % of the limit to the limit: a factor of 1.05 a row; learning layers take 40
+GROWN = Threshold(
+    "growth_log2",
+    "octaves",
+    0.0,
+    0.0,
+    32.0,
+    "A layer whose largest value has grown by less than this above its level is left out; 0 leaves it "
+    "to the limit of the tensor itself.",
+)
+# from 60 % of the limit to the limit: a factor of 1.05 a row; learning layers take 40
+FAST = Threshold(
+    "fast_rows",
+    "logged steps",
+    24.0,
+    1.0,
+    100000.0,
+    "Growth that reaches its limit within so many logged steps is an alarm; slower growth is one only "
+    "if it costs precision.",
+)
 SUPPORT = ("sqnr_drop", "underflow", "underflow_trend")  # what the rest of the tensor loses by it
 MAX_LAYERS = 2  # one block's pair of layers; more is the whole network moving
 MOVERS = ("lr_jump", "norm_jump", "update_jump", "loss_jump", "resumed")
@@ -93,6 +112,8 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
         layers = {t.rpartition("/")[0] for t in forward}
         if not forward or len(layers) > MAX_LAYERS or (s.signal == "amax_jump" and s.rows < GROWTH_ROWS):
             continue
+        if s.peak < GROWN.of(run):
+            continue
         if any(m.onset <= s.onset <= m.last + 64 for m in symptoms.of(*MOVERS)):
             continue
         limited = {t for n in symptoms.of("near_limit") for t in n.tensors if not t.endswith("/weight")}
@@ -104,7 +125,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
         if delayed and not growing:
             continue  # one jump: the scale has to follow it, see stale scale saturation
         first = tuple(t for t in s.first if t in forward) or forward
-        quick = (s.detected or s.onset) - s.onset <= FAST_ROWS * symptoms.stride
+        quick = (s.detected or s.onset) - s.onset <= FAST.of(run) * symptoms.stride
         hurt = [q for q in symptoms.of(*SUPPORT) if q.onset >= s.onset and layers & _layers(q)]
         yield about(
             s,
@@ -146,4 +167,8 @@ RULE = Rule(
     ("activation_outlier_growth",),
     (Need("amax", ("input", "weight")),),
     check,
+    thresholds=(
+        GROWN,
+        FAST,
+    ),
 )

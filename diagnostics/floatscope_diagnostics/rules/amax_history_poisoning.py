@@ -43,9 +43,19 @@ from floatscope_diagnostics.rule import (
     about,
     shared,
 )
+from floatscope_diagnostics.thresholds import Threshold
 
 OVER_ROWS = 2  # behind its last row an episode with gaps of one row is known to be over
 SPIKE_ROWS = 3  # the outlier itself lasts a step or two
+IDLE = Threshold(
+    "idle_bits",
+    "bits",
+    0.0,
+    0.0,
+    32.0,
+    "A scale that leaves fewer bits of range unused than this, at its worst, is left out; 0 leaves it "
+    "to the limit of the tensor itself.",
+)
 REMEDY = Remedy(
     "Reset the amax history of the tensors named (or wait for the outlier to leave it), then shorten the "
     "history or use a recipe without one, and clip or skip the outlier step.",
@@ -79,6 +89,8 @@ class Signs:
 def _lasting(symptoms: Symptoms, run: RunFacts, signs: Signs) -> Iterator[Finding]:
     history = run.recipe.get("amax_history_len")
     for idle in symptoms.of(signs.idle):
+        if idle.peak < IDLE.of(run):
+            continue
         spikes = [
             j
             for j in symptoms.near(signs.spike, idle.onset, before=SPIKE_ROWS, after=-1)
@@ -178,4 +190,5 @@ RULE = Rule(
         Need("underflow_pct", ("input", "weight", "grad_output")),
     ),
     check,
+    thresholds=(IDLE,),
 )

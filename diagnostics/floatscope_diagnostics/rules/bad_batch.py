@@ -41,13 +41,40 @@ from floatscope_diagnostics.rule import (
     Window,
     about,
 )
+from floatscope_diagnostics.thresholds import Threshold
 
 SPIKE_ROWS = 12  # a stretch of bad batches; longer is a shift of the data
 MOST_SPIKES = 4
-SERIES_ROWS = 6  # so many in a row are no accident, however small
+# so many in a row are no accident, however small
+SERIES = Threshold(
+    "series_rows",
+    "logged steps",
+    6.0,
+    2.0,
+    12.0,
+    "Spikes on so many steps of one stretch are an alarm, however small.",
+)
 BEFORE_STEPS = 4
-HARD_SIGMA = 13.0  # in the loss's own spread sound batches reach 10.8, garbled ones are at 15.5 or more
-HARD_NATS, HARD_SHARE = 3.0, 1.5  # sound batches reach 2.6 nats and 1.15 of the level, garbled ones 4 and 2.4
+# in the loss's own spread sound batches reach 10.8, garbled ones are at 15.5 or more
+HIGH = Threshold(
+    "spike_sigma",
+    "deviations of the loss",
+    13.0,
+    7.0,
+    1000.0,
+    "A single spike must also be as high as this to be an alarm.",
+)
+# sound batches reach 2.6 nats and 1.15 of the level, garbled ones 4 and 2.4
+HARD_SHARE = 1.5
+HARD = Threshold(
+    "spike_nats",
+    "nats",
+    3.0,
+    0.4,
+    100.0,
+    "A single spike above this, or above 1.5 times the level of the loss where that is less, is an "
+    "alarm; a lower one is a note.",
+)
 MOVERS = ("lr_jump", "norm_jump", "update_jump", "weights_jump", "clipping", "scale_high", "scale_reset",
           "scale_nonfinite",
           "sqnr_drop_all", "no_labels")  # fmt: skip
@@ -79,8 +106,11 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             cause="bad_batch",
             symptom="spike_recovered",
             severity="warning"
-            if (s.rows >= SERIES_ROWS and s.rows > (s.last - s.onset) / symptoms.stride)
-            or (s.peak > max_ordinary(s.expected) and s.peak > HARD_SIGMA * s.extra.get("sigma", 0.0))
+            if (s.rows >= SERIES.of(run) and s.rows > (s.last - s.onset) / symptoms.stride)
+            or (
+                s.peak > max_ordinary(s.expected, HARD.of(run))
+                and s.peak > HIGH.of(run) * s.extra.get("sigma", 0.0)
+            )
             else "info",
             confidence=0.5 if not run.stats else 0.85 if grads else 0.75,
             detected=max(s.detected or s.onset, s.onset + (s.rows + 1) * symptoms.stride),  # it came back
@@ -132,9 +162,20 @@ def _from_curves(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
         )
 
 
-def max_ordinary(level: float | None) -> float:
+def max_ordinary(level: float | None, most: float) -> float:
     """Nats by which a hard but sound batch may pass the level: garbled ones pass it by far more."""
-    return min(HARD_NATS, HARD_SHARE * level) if level is not None and level > 0 else HARD_NATS
+    return min(most, HARD_SHARE * level) if level is not None and level > 0 else most
 
 
-RULE = Rule("FS411", "bad_batch", ("bad_batch",), (Need("loss"),), check)
+RULE = Rule(
+    "FS411",
+    "bad_batch",
+    ("bad_batch",),
+    (Need("loss"),),
+    check,
+    thresholds=(
+        HARD,
+        HIGH,
+        SERIES,
+    ),
+)

@@ -41,9 +41,18 @@ from floatscope_diagnostics.rule import (
     Window,
     about,
 )
+from floatscope_diagnostics.thresholds import Threshold
 
 BEFORE_STEPS = 24
 MIN_ROWS = 3
+SHIFTED = Threshold(
+    "shift_nats",
+    "nats",
+    0.0,
+    0.0,
+    100.0,
+    "A step of the loss that stays below this is left out; 0 leaves it to the spread of the loss itself.",
+)
 HIGH_ROWS, HIGH_SHARE = 8, 0.5  # steps two deviations up: hard batches leave the rest at the level
 MOVERS = (
     "lr_jump", "clipping", "scale_high", "scale_low", "scale_reset", "scale_nonfinite",
@@ -70,7 +79,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
     for s in symptoms.of("loss_shift"):
         began = loss_stepped_at(s, symptoms)
         high = s.extra.get("total_high", 0.0)
-        if s.rows < MIN_ROWS or (high < HIGH_ROWS and high < HIGH_SHARE * s.rows):
+        if s.peak < SHIFTED.of(run) or s.rows < MIN_ROWS or (high < HIGH_ROWS and high < HIGH_SHARE * s.rows):
             continue
         if _moved_before(symptoms, began, before=BEFORE_STEPS):
             continue
@@ -135,4 +144,6 @@ def _moved_before(symptoms: Symptoms, onset: int, *, before: int) -> bool:
     return any(m.onset < onset for name in UPDATES for m in symptoms.near(name, onset, before=before))
 
 
-RULE = Rule("FS412", "data_shift", ("data_shift",), (Need("loss"), Need("eval_loss")), check)
+RULE = Rule(
+    "FS412", "data_shift", ("data_shift",), (Need("loss"), Need("eval_loss")), check, thresholds=(SHIFTED,)
+)

@@ -40,8 +40,26 @@ from floatscope_diagnostics.rule import (
     Window,
     about,
 )
+from floatscope_diagnostics.thresholds import Threshold
 
 BACKWARD = ("/grad_output", "/grad_input", "/grad_weight")
+FLUSHED = Threshold(
+    "underflow_pct",
+    "%",
+    0.0,
+    0.0,
+    100.0,
+    "Gradients of which less than this share rounds to zero, at the worst step, are left out; 0 leaves "
+    "it to the limit of the tensor itself.",
+)
+GRAVE = Threshold(
+    "critical_pct",
+    "%",
+    50.0,
+    1.0,
+    100.0,
+    "With more than this share lost in two gradients or more it is critical.",
+)
 SURE_PCT = 50.0  # above it half of the signal is gone, whatever the cause
 LOSS_SCALE_LOW = 8.0  # a loss scale below it means the scaler gave up, or there is none
 FP8 = Remedy(
@@ -72,7 +90,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
     """One finding per stretch of flushed gradients."""
     for s in symptoms.of("underflow", "underflow_trend", "underflow_always", "gradient_flushed"):
         gradients = tuple(t for t in s.tensors if t.endswith(BACKWARD))
-        if not gradients or 2 * len(gradients) < len(s.tensors):
+        if not gradients or 2 * len(gradients) < len(s.tensors) or s.peak < FLUSHED.of(run):
             continue
         first = tuple(t for t in s.first if t in gradients) or gradients
         idle = [
@@ -85,7 +103,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             s,
             cause="gradient_underflow",
             symptom="underflow",
-            severity="critical" if s.peak > SURE_PCT and len(gradients) > 1 else "warning",
+            severity="critical" if s.peak > GRAVE.of(run) and len(gradients) > 1 else "warning",
             confidence=_confidence(s, gradients, bool(idle)),
             tensors=first,
             order="backward",
@@ -151,4 +169,8 @@ RULE = Rule(
     ("gradient_underflow",),
     (Need("underflow_pct", ("grad_output",)), Need("zero_grad_pct")),
     check,
+    thresholds=(
+        FLUSHED,
+        GRAVE,
+    ),
 )

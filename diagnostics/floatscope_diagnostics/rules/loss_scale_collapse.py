@@ -40,6 +40,7 @@ from floatscope_diagnostics.rule import (
     Window,
     about,
 )
+from floatscope_diagnostics.thresholds import Threshold
 
 REMEDY = Remedy(
     "Roll back to before the scale began to fall, then lower the learning rate, clip, or train in BF16. Do "
@@ -52,6 +53,9 @@ REMEDY = Remedy(
     },
 )
 
+HALVED = Threshold(
+    "halvings", "halvings", 5.0, 5.0, 60.0, "The loss scale must halve so many times without growing."
+)
 FORWARD_FIRST = ("rms_step", "gradients_step", "near_limit")  # an operation or a range that changed before
 
 
@@ -63,6 +67,8 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
         if whole:
             return
     for s in symptoms.of("loss_scale_falls"):
+        if s.peak < HALVED.of(run):
+            continue
         first = [x for n in FORWARD_FIRST for x in symptoms.near(n, s.onset, before=4, after=1)]
         yield about(
             s,
@@ -120,4 +126,11 @@ def _below_one(s: Symptom) -> bool:
     return s.extra.get("scale", 1.0) < 1.0
 
 
-RULE = Rule("FS424", "loss_scale_collapse", ("loss_scale_collapse",), (Need("loss_scale"),), check)
+RULE = Rule(
+    "FS424",
+    "loss_scale_collapse",
+    ("loss_scale_collapse",),
+    (Need("loss_scale"),),
+    check,
+    thresholds=(HALVED,),
+)

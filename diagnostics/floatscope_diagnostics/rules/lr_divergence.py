@@ -44,12 +44,21 @@ from floatscope_diagnostics.rule import (
     Window,
     about,
 )
+from floatscope_diagnostics.thresholds import Threshold
 
 AFTER_STEPS = 12
 SLOW_ROWS = 64  # in which the loss follows gradients that have only become somewhat larger
 LOSS = ("loss_shift", "loss_jump", "weights_jump", "loss_nonfinite")
 STILL_HIGH = 2.0  # times the rate before the jump: the cause goes on
 CLIMB_ROWS = 6
+CLIMBED = Threshold(
+    "climb_nats",
+    "nats",
+    0.5,
+    0.5,
+    100.0,
+    "Without a jump of the learning rate the loss must climb by so much above its lowest level.",
+)
 GOES_ON = 2.0  # times as far above its level as when the shift was proven: no new level, but a climb
 PRECISION = ("clipping", "underflow", "scale_high", "scale_low", "scale_nonfinite", "scale_reset",
              "sqnr_drop_all",
@@ -153,6 +162,8 @@ def _climbs(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
     for s in symptoms.of("loss_climb"):
         if any(symptoms.near(name, s.onset, before=64, after=8) for name in PRECISION) or s.rows < CLIMB_ROWS:
             continue
+        if s.peak < CLIMBED.of(run):
+            continue
         if "lr" not in run.scalars or stepped(s, symptoms):
             continue
         lead, first = _grown(symptoms, s), _noticed_as(symptoms, s)
@@ -200,5 +211,10 @@ def _grown(symptoms: Symptoms, climb: Symptom) -> tuple[str, ...]:
 
 
 RULE = Rule(
-    "FS421", "lr_divergence", ("lr_divergence",), (Need("lr"), Need("loss"), Need("update_norm")), check
+    "FS421",
+    "lr_divergence",
+    ("lr_divergence",),
+    (Need("lr"), Need("loss"), Need("update_norm")),
+    check,
+    thresholds=(CLIMBED,),
 )

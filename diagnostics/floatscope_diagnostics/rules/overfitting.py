@@ -35,7 +35,17 @@ from floatscope_diagnostics.rule import (
     Window,
     about,
 )
+from floatscope_diagnostics.thresholds import Threshold
 
+PARTED = Threshold(
+    "rise_nats",
+    "nats",
+    0.0,
+    0.0,
+    100.0,
+    "A held-out loss that rises by less than this above its lowest is left out; 0 leaves it to the "
+    "noise of the evaluations.",
+)
 REMEDY = Remedy(
     "Stop at the lowest held-out loss; check that the sampler does not repeat batches; add data or "
     "regularisation.",
@@ -54,6 +64,8 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
         yield from _from_curves(symptoms)
         return
     for s in symptoms.of("eval_parts"):
+        if s.peak < PARTED.of(run):
+            continue
         yield about(
             s,
             cause="overfitting",
@@ -92,4 +104,6 @@ def _from_curves(symptoms: Symptoms) -> Iterator[Finding]:
         )
 
 
-RULE = Rule("FS426", "overfitting", ("overfitting",), (Need("eval_loss"), Need("loss")), check)
+RULE = Rule(
+    "FS426", "overfitting", ("overfitting",), (Need("eval_loss"), Need("loss")), check, thresholds=(PARTED,)
+)

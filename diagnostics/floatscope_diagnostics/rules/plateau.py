@@ -44,8 +44,17 @@ from floatscope_diagnostics.rule import (
     about,
     proof_after,
 )
+from floatscope_diagnostics.thresholds import Threshold
 
-MIN_ROWS = 4  # schedules that decay to 0 have one last step at 0
+# schedules that decay to 0 have one last step at 0
+ZERO_RATE = Threshold(
+    "zero_rate_rows",
+    "logged steps",
+    4.0,
+    2.0,
+    1000000.0,
+    "The learning rate must be 0 for so many logged steps.",
+)
 # Of the largest rate: a schedule that has run out, or a rate that is printed with too few digits.
 SPENT_SHARE = 0.02
 REMEDY = Remedy(
@@ -76,7 +85,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
     if run.curves_only:
         yield from _from_curves(symptoms, run)
     for s in symptoms.of("lr_zero"):
-        if s.rows < MIN_ROWS:
+        if s.rows < ZERO_RATE.of(run):
             continue
         decayed = s.expected is not None and s.value <= SPENT_SHARE * s.expected
         still = symptoms.near("unchanged", s.onset, before=1, after=4)
@@ -86,7 +95,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             symptom="plateau",
             severity="info" if decayed else "warning",
             confidence=0.92 if still else 0.85,
-            detected=proof_after(s, MIN_ROWS, symptoms),
+            detected=proof_after(s, int(ZERO_RATE.of(run)), symptoms),
             summary=f"The learning rate is 0 since step {s.onset:,}: nothing is learned any more.",
             evidence=[
                 Evidence("lr", s.onset, 0.0, f"near {s.value:.3g}"),
@@ -119,4 +128,4 @@ def _from_curves(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
         )
 
 
-RULE = Rule("FS427", "plateau", ("plateau",), (Need("lr"), Need("loss")), check)
+RULE = Rule("FS427", "plateau", ("plateau",), (Need("lr"), Need("loss")), check, thresholds=(ZERO_RATE,))

@@ -51,6 +51,7 @@ from floatscope_diagnostics.rule import (
     Window,
     about,
 )
+from floatscope_diagnostics.thresholds import Threshold
 
 REMEDY = Remedy(
     "Restore round to nearest even in every cast (and stochastic rounding for FP4 gradients only); if the "
@@ -74,7 +75,24 @@ WIDE_REMEDY = Remedy(
         "pytorch": "FSDP MixedPrecision(reduce_dtype=torch.float32); parameters in float32 under autocast",
     },
 )
-WARN_NATS = 0.08  # a gap alone proves no cause; healthy small runs ended up to 0.066 apart
+# a gap alone proves no cause; healthy small runs ended up to 0.066 apart
+WARN = Threshold(
+    "gap_nats",
+    "nats",
+    0.08,
+    0.02,
+    10.0,
+    "A loss so far above the baseline on the same batches is an alarm; a smaller gap is a note.",
+)
+LOST = Threshold(
+    "sqnr_drop_db",
+    "dB",
+    0.0,
+    0.0,
+    60.0,
+    "A common fall of SQNR that stays below this is left out; 0 leaves it to the limit of the tensors "
+    "themselves.",
+)
 BEFORE_ROWS = 96  # how long before the gap an event can have caused it: gaps open slowly
 EVENTS = (
     "loss_jump", "loss_shift", "loss_climb", "loss_nonfinite", "loss_constant", "loss_zero", "lr_jump",
@@ -114,7 +132,7 @@ WHY: Mapping[str, str] = {
 def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding]:
     """Findings from the tensors and from the paired loss."""
     gaps = symptoms.of("paired_gap")
-    drops = symptoms.of("sqnr_drop_all")
+    drops = [s for s in symptoms.of("sqnr_drop_all") if s.peak >= LOST.of(run)]
     for s in drops:
         near = [g for g in gaps if s.onset - 16 <= g.onset]
         yield about(
@@ -178,12 +196,12 @@ def _gap(g: Symptom, run: RunFacts) -> Finding:
         g,
         cause="quantization_drift",
         symptom="drift_up",
-        severity="warning" if mean >= WARN_NATS else "info",
+        severity="warning" if mean >= WARN.of(run) else "info",
         confidence=round(sure, 2),
         onset_last=g.detected,
         summary=f"The loss is {mean:.3g} nats [{low:.3g}, {high:.3g}] above the baseline on the same "
         f"batches since about step {g.onset:,}{kind}, without any other event"
-        f"{'' if mean >= WARN_NATS else '; watch it'}.",
+        f"{'' if mean >= WARN.of(run) else '; watch it'}.",
         evidence=evidence,
         remedy=REMEDY if uses_fp8(run) else WIDE_REMEDY,
         decisive_test=_test(run, widening=widening),
@@ -246,4 +264,8 @@ RULE = Rule(
     (Need("sqnr_db", ("input", "weight", "grad_output")),),
     check,
     needs_baseline=True,
+    thresholds=(
+        WARN,
+        LOST,
+    ),
 )

@@ -43,7 +43,16 @@ from floatscope_diagnostics.rule import (
     Window,
     about,
 )
+from floatscope_diagnostics.thresholds import Threshold
 
+APART = Threshold(
+    "gradient_log2",
+    "octaves",
+    2.0,
+    2.0,
+    32.0,
+    "The gradient norm of one rank must leave the others by so much; weights that part need no threshold.",
+)
 REMEDY = Remedy(
     "Compare parameter hashes of all ranks, drain the node that differs (DCGM diagnostics), restore all "
     "ranks from the last clean checkpoint.",
@@ -58,7 +67,7 @@ REMEDY = Remedy(
 
 def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding]:
     """One finding when shared weights part, one when a rank's gradient leaves the others."""
-    yield from _outliers(symptoms)
+    yield from _outliers(symptoms, run)
     hashes = symptoms.of("hashes_part")
     parts = symptoms.of("weights_part")
     for s in hashes:
@@ -145,8 +154,10 @@ def _never_equal(s: Symptom) -> Finding:
     )
 
 
-def _outliers(symptoms: Symptoms) -> Iterator[Finding]:
+def _outliers(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
     for s in symptoms.of("rank_outlier"):
+        if s.peak < APART.of(run):
+            continue
         rank = int(s.extra.get("rank", 0))
         found = about(
             s,
@@ -174,4 +185,5 @@ RULE = Rule(
     (Need("param_hash"), Need("amax", ("weight",)), Need("update_ratio", ("weight",)), Need("param_norm")),
     check,
     needs_ranks=True,
+    thresholds=(APART,),
 )

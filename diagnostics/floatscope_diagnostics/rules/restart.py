@@ -34,8 +34,16 @@ from floatscope_diagnostics.rule import (
     Symptoms,
     Window,
 )
+from floatscope_diagnostics.thresholds import Threshold
 
-WORSE_FACTOR = 1.3
+WORSE = Threshold(
+    "worse_times",
+    "times the loss before",
+    1.3,
+    1.01,
+    100.0,
+    "A loss so much higher after a restart makes it an alarm; else it is a note.",
+)
 REMEDY = Remedy(
     "Check that weights, optimizer state, scheduler and data position were restored together.",
     {
@@ -51,7 +59,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
     """One finding about the last restart, with the number of all."""
     for s in symptoms.of("curve_restart"):
         factor, times = s.extra.get("factor"), int(s.extra.get("times", 1.0))
-        worse = factor is not None and factor >= WORSE_FACTOR
+        worse = factor is not None and factor >= WORSE.of(run)
         often = "" if times == 1 else f", the last of {times:,} times"
         yield of_curve(
             s,
@@ -72,4 +80,4 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
         )
 
 
-RULE = Rule("FS906", "restart", ("undetermined",), (Need("loss"),), check)
+RULE = Rule("FS906", "restart", ("undetermined",), (Need("loss"),), check, thresholds=(WORSE,))

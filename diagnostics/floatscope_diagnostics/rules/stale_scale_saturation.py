@@ -45,9 +45,26 @@ from floatscope_diagnostics.rule import (
     about,
     shared,
 )
+from floatscope_diagnostics.thresholds import Threshold
 
 AT_LEAP = "clipped_at_leap"
-CHRONIC_ROWS = 3
+CHRONIC = Threshold(
+    "chronic_rows",
+    "logged steps",
+    3.0,
+    3.0,
+    10000.0,
+    "So many logged steps with clipping are a finding without a jump of amax, and critical.",
+)
+CLIPPED = Threshold(
+    "overflow_pct",
+    "%",
+    0.0,
+    0.0,
+    100.0,
+    "Clipping of which the worst step stays below this share of the tensor is left out, unless NaN "
+    "follows; 0 leaves it to the limit of the tensor itself.",
+)
 LEAP_LOG2 = 3.0
 MASS_PCT = 8.0  # so much of a tensor clips, and NaN behind it in the same step: the cast does not saturate
 SPIKE_CONFIDENCE = 0.3  # kept as the lesser hypothesis beside a poisoned history
@@ -69,6 +86,7 @@ REMEDY = Remedy(
 
 def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding]:
     """One finding per stretch of clipping that the recipe's own delay explains."""
+    chronic = CHRONIC.of(run)
     for clip in symptoms.of("clipping", "clipping_grad", AT_LEAP):
         jumps = [
             j
@@ -83,12 +101,14 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             "grad_output",
             "overflow_pct",
         ) not in run.stats
+        if not nan and not unknown and clip.peak < CLIPPED.of(run):
+            continue
         if unknown and clip.rows == 1 and not nan and all(j.rows == 1 and not j.open for j in jumps):
             continue  # the share that clips is not logged: a few outliers of one step look the same
         if (
             not jumps
             and clip.signal != AT_LEAP
-            and clip.rows < CHRONIC_ROWS
+            and clip.rows < chronic
             and not (nan and clip.peak > MASS_PCT)
         ):
             continue
@@ -107,7 +127,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             clip,
             cause="stale_scale_saturation",
             symptom="nonfinite" if nan else "overflow",
-            severity="critical" if nan or clip.rows >= CHRONIC_ROWS else "warning",
+            severity="critical" if nan or clip.rows >= chronic else "warning",
             confidence=0.9 if nan and clip.peak > MASS_PCT else _confidence(clip, jumps, symptoms),
             tensors=tensors,
             lasting=True if nan else None,
@@ -173,4 +193,8 @@ RULE = Rule(
         Need("amax", ("input", "weight", "grad_output")),
     ),
     check,
+    thresholds=(
+        CLIPPED,
+        CHRONIC,
+    ),
 )

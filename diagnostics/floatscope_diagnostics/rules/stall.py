@@ -38,11 +38,43 @@ from floatscope_diagnostics.rule import (
     about,
     proof_after,
 )
+from floatscope_diagnostics.thresholds import Threshold
 
-DATA_SHARE = 0.5  # of the step time
+WAITING = Threshold(
+    "data_share",
+    "of the step time",
+    0.5,
+    0.05,
+    1.0,
+    "Slow steps that wait longer than this for their data are a stall of the loader.",
+)
 NOTE_ROWS = 16
-LASTING_ROWS = 24  # a shared machine is slow for a while, and by less
-LASTING_TIMES = 3.5
+WAITED = Threshold(
+    "wait_s",
+    "s",
+    10.0,
+    10.0,
+    86400.0,
+    "A single step must wait so long for its data, and 20 times its usual length.",
+)
+# a shared machine is slow for a while, and by less
+SLOW = Threshold(
+    "slow_times",
+    "times the usual step time",
+    3.5,
+    1.75,
+    1000.0,
+    "Slow steps without a known reason must be slower than this; on a machine whose steps are even, 2 "
+    "times and 8 steps are enough.",
+)
+LASTING = Threshold(
+    "slow_rows",
+    "logged steps",
+    24.0,
+    3.0,
+    1000000.0,
+    "Slow steps without a known reason must last so long, on a machine whose steps are not even.",
+)
 STEADY_ROWS, STEADY_TIMES, STEADY_SIGMA = (
     8,
     2.0,
@@ -63,18 +95,18 @@ REMEDY = Remedy(
 def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding]:
     """One finding per stretch of slow steps."""
     watched = any(name.startswith("gpu_") for name in run.scalars)
-    yield from _waits(symptoms)
+    yield from _waits(symptoms, run)
     for s in symptoms.of("slow_steps"):
         lasting, proof_rows = False, None
         data = s.extra.get("data_time_s", 0.0)
         throttle = s.extra.get("gpu_throttle", 0.0)
-        if data > DATA_SHARE * s.value:
+        if data > WAITING.of(run) * s.value:
             kind, where = "data_loader", "the data loader waits"
         elif throttle > 0:
             kind, where = "throttle", "the card throttles"
         else:
             kind, where = "slow_rank", "the cause is not in the log"
-            proof_rows = _proof_rows(s)
+            proof_rows = _proof_rows(s, run)
             lasting = proof_rows is not None and s.rows >= proof_rows
             if not lasting and (not watched or s.rows < NOTE_ROWS):
                 continue  # a busy machine; nothing to act on
@@ -98,18 +130,20 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
         )
 
 
-def _proof_rows(s: Symptom) -> int | None:
+def _proof_rows(s: Symptom, run: RunFacts) -> int | None:
     """Rows after which other jobs on the machine no longer explain it; None if they always may. sigma: of
     log2 of the step time.
     """
     times = s.value / (s.expected or s.value)
     if times > STEADY_TIMES and math.log2(times) > STEADY_SIGMA * s.extra.get("sigma", math.inf):
         return STEADY_ROWS
-    return LASTING_ROWS if times > LASTING_TIMES else None
+    return int(LASTING.of(run)) if times > SLOW.of(run) else None
 
 
-def _waits(symptoms: Symptoms) -> Iterator[Finding]:
+def _waits(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
     for s in symptoms.of("loader_wait"):
+        if s.peak < WAITED.of(run):
+            continue
         yield about(
             s,
             cause="stall",
@@ -126,5 +160,15 @@ def _waits(symptoms: Symptoms) -> Iterator[Finding]:
 
 
 RULE = Rule(
-    "FS502", "stall", ("stall",), (Need("step_time_s"), Need("data_time_s"), Need("gpu_throttle")), check
+    "FS502",
+    "stall",
+    ("stall",),
+    (Need("step_time_s"), Need("data_time_s"), Need("gpu_throttle")),
+    check,
+    thresholds=(
+        WAITING,
+        WAITED,
+        SLOW,
+        LASTING,
+    ),
 )

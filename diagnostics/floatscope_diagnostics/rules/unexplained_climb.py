@@ -39,9 +39,18 @@ from floatscope_diagnostics.rule import (
     Window,
     about,
 )
+from floatscope_diagnostics.thresholds import Threshold
 
 CLIMB_ROWS = 6
-CRITICAL_FACTOR = 1.5  # of the best level: nobody lets a run go on from there
+# nobody lets a run go on from there
+CRITICAL = Threshold(
+    "critical_times",
+    "times the best level",
+    1.5,
+    1.05,
+    100.0,
+    "In a log without statistics of tensors, a loss that ends so far above its best is critical.",
+)
 REMEDY = Remedy(
     "Log lr, update_norm, a fixed held-out batch (eval_loss) and amax, scale, overflow and underflow of the "
     "tensors, go back before the turn and run again.",
@@ -103,7 +112,7 @@ def _from_curves(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
         if is_notable(s):
             severity = (
                 "critical"
-                if factor >= CRITICAL_FACTOR and not covered_by_nonfinite(s, symptoms)
+                if factor >= CRITICAL.of(run) and not covered_by_nonfinite(s, symptoms)
                 else "warning"
             )
         grads = [
@@ -138,4 +147,11 @@ def _from_curves(symptoms: Symptoms, run: RunFacts) -> Iterator[Finding]:
         )
 
 
-RULE = Rule("FS903", "unexplained_climb", ("undetermined",), (Need("loss"), Need("lr")), check)
+RULE = Rule(
+    "FS903",
+    "unexplained_climb",
+    ("undetermined",),
+    (Need("loss"), Need("lr")),
+    check,
+    thresholds=(CRITICAL,),
+)

@@ -35,6 +35,7 @@ from floatscope_diagnostics.rule import (
     Window,
     about,
 )
+from floatscope_diagnostics.thresholds import Threshold
 
 REMEDY = Remedy(
     "Keep FP32 master weights (or the lost bits of BF16 weights), or round stochastically. Go back to the "
@@ -49,7 +50,15 @@ REMEDY = Remedy(
 
 # One embedding or normalisation weight at the end of a decay: rare rows and values near 1 round away first,
 # by up to 18 % with FP32 weights at a rate of 1e-7; raw BF16 weights lose 60 % and more, in all tensors.
-SMALL_PCT, FEW_TENSORS = 25.0, 2
+FEW_TENSORS = 2
+SMALL = Threshold(
+    "unchanged_pct",
+    "%",
+    25.0,
+    0.0,
+    100.0,
+    "Where one or two tensors stand still, a smaller share of their weights is a note.",
+)
 
 
 def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding]:
@@ -63,7 +72,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             s,
             cause="update_stagnation",
             symptom="plateau",
-            severity="info" if s.peak < SMALL_PCT and len(s.tensors) <= FEW_TENSORS else "warning",
+            severity="info" if s.peak < SMALL.of(run) and len(s.tensors) <= FEW_TENSORS else "warning",
             confidence=0.92 if len(s.tensors) > 1 else 0.7,
             tensors=s.first if len(s.tensors) <= 2 else (),
             summary=f"Since step {s.onset:,} up to {s.peak:.0f} % of the weights keep their stored value in "
@@ -76,5 +85,10 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
 
 
 RULE = Rule(
-    "FS303", "update_stagnation", ("update_stagnation",), (Need("unchanged_pct", ("weight",)),), check
+    "FS303",
+    "update_stagnation",
+    ("update_stagnation",),
+    (Need("unchanged_pct", ("weight",)),),
+    check,
+    thresholds=(SMALL,),
 )
