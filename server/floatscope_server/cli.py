@@ -21,7 +21,7 @@ from floatscope_server.app import create_app
 from floatscope_server.database import Database
 from floatscope_server.migrate import SchemaError
 from floatscope_server.notify.environment import check_environment_url
-from floatscope_server.notify.webhook import WebhookRefused
+from floatscope_server.notify.targets import WebhookRefused
 from floatscope_server.serving import GracefulServer
 from floatscope_server.settings import DEFAULT_PORT, Settings, SettingsError, load
 

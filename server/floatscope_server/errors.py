@@ -75,6 +75,17 @@ class AlertNotFound(Problem):
         )
 
 
+class SilenceNotFound(Problem):
+    def __init__(self, silence_id: str) -> None:
+        super().__init__(
+            404,
+            "Unknown silence",
+            f"there is no silence {silence_id!r}",
+            field="id",
+            hint="GET /api/v1/silences lists them",
+        )
+
+
 class ChannelNotFound(Problem):
     def __init__(self, channel_id: str) -> None:
         super().__init__(
@@ -86,10 +97,48 @@ class ChannelNotFound(Problem):
         )
 
 
+class DeliveryNotFound(Problem):
+    def __init__(self, channel_id: str, number: int) -> None:
+        super().__init__(
+            404,
+            "Unknown delivery",
+            f"channel {channel_id!r} has no delivery {number}",
+            field="number",
+            hint=f"GET /api/v1/channels/{channel_id}/deliveries lists them; old ones are forgotten",
+        )
+
+
 class Busy(Problem):
     def __init__(self, run_id: str) -> None:
         detail = f"run {run_id} is being changed by others"
         super().__init__(503, "Busy", detail, hint="send it again", headers={"Retry-After": "1"})
+
+
+class Damaged(Problem):
+    """Stored bytes that are not what was written: of a block, a tile, a level or a JSON column."""
+
+    def __init__(self, part: str) -> None:
+        super().__init__(
+            502,
+            "Stored data is damaged",
+            f"{part} cannot be read: its bytes in the database are not what was written",
+            hint="the rest of the run can still be read; floatscope db verify lists what is damaged",
+            extra={"damaged": part},
+        )
+        self.part = part
+
+
+class Unreachable(Problem):
+    """Stored data that is in an object store which does not give it now."""
+
+    def __init__(self, part: str) -> None:
+        super().__init__(
+            503,
+            "Storage is not available",
+            f"{part} is in the object store, which does not give it now",
+            hint="ask again later; the server's log says more",
+            headers={"Retry-After": "5"},
+        )
 
 
 class SeqGap(Problem):

@@ -1,150 +1,185 @@
-"""Posts to a webhook without being led astray: the address is resolved and checked, and exactly that
-address is called.
-
-Checking a name and then letting a library resolve it again would leave a gap in which the name can point
-somewhere else, so the connection goes to the address that was checked. Redirects are answers, never
-followed. The webhook's address is a secret: no message made here contains more of it than the host.
+"""Posts to a webhook: to a checked address, without redirects or proxies, in a bounded time, reading a
+bounded answer.
 """
 
 from __future__ import annotations
 
+import email.utils
 import http.client
-import ipaddress
-import json
+import io
+import re
 import socket
 import ssl
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
-from urllib.parse import SplitResult, urlsplit
+import time
+from collections.abc import Callable, Mapping
 
-TIMEOUT_S = 10.0
+from floatscope_server.notify.targets import Target
+
+TIMEOUT_S = 10.0  # of the whole post, however slowly the receiver answers
+MAX_READ_BYTES = 65_536
 MAX_ANSWER_BYTES = 2048
-MAX_URL_CHARS = 2048
 MAX_RETRY_AFTER_S = 3600.0
 OK_STATUS = range(200, 300)
-TRANSLATED = tuple(
-    ipaddress.IPv6Network(network)
-    for network in ("::/96", "::ffff:0:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32")
-)
-"""IPv6 ranges in which an IPv4 address hides, maybe private (RFC 4291, 2765, 6052, 8215, 3056, 4380)."""
+PASSING_STATUS = (408, 425, 429)
+"""Of the 4xx those that say "later"; all others say that this post will not be taken as it is."""
+_REASON = re.compile(r"[A-Za-z][A-Za-z_ ]{2,59}")
 
 
-class WebhookRefused(ValueError):
-    """The address may not be called; the message says why and never holds the address."""
+class DeliveryFailed(Exception):
+    """The message did not arrive. The text may be shown.
 
-
-class WebhookFailed(Exception):
-    """The post did not arrive. retry_after: seconds the receiver asks to wait."""
-
-    def __init__(self, message: str, *, retry_after: float | None = None) -> None:
-        super().__init__(message)
-        self.retry_after = retry_after
-
-
-@dataclass(frozen=True, repr=False)
-class Target:
-    """A checked webhook: where to connect, and as what. Its parts never show in ``repr``."""
-
-    scheme: str
-    host: str
-    port: int
-    path: str
-    address: str
-
-
-def check(url: str, *, allow_private: bool) -> Target:
-    """The target of a webhook URL after resolving it.
-
-    Raises WebhookRefused, or OSError if the name does not resolve now.
+    status: the receiver's answer, None without one.  retry_after: seconds the receiver asks to wait.
+    refused: it will not be taken later either unless somebody changes something.
     """
-    parts = _parts(url)
-    host = parts.hostname or ""
-    port = parts.port or (443 if parts.scheme == "https" else 80)
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        retry_after: float | None = None,
+        refused: bool = False,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.retry_after = retry_after
+        self.refused = refused
+
+
+def post(
+    target: Target,
+    payload: bytes,
+    *,
+    headers: Mapping[str, str] | None = None,
+    timeout: float = TIMEOUT_S,
+    now: Callable[[], float] = time.time,
+) -> int:
+    """Posts JSON and returns the status (2xx). Raises DeliveryFailed for anything else."""
+    sent = {"Content-Type": "application/json; charset=utf-8", "User-Agent": "floatscope"}
+    sent.update(headers or {})
+    deadline = _Deadline(timeout)
+    connection = _connection(target, deadline)
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except UnicodeError as error:  # a label that is empty or longer than 63 characters
-        raise WebhookRefused("the webhook's host is not a name that can be looked up") from error
-    addresses = [str(item[4][0]) for item in found]
-    if not allow_private:
-        for address in addresses:
-            if not _is_public(address):
-                raise WebhookRefused(
-                    f"the webhook's host {host} is {address}, a loopback or private address; set "
-                    "FLOATSCOPE_ALLOW_PRIVATE_WEBHOOKS=1 if that is meant"
-                )
-    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    return Target(parts.scheme, host, port, path, addresses[0])
-
-
-def host_of(url: str) -> str:
-    """The host of a webhook, all of its address that may be shown."""
-    return urlsplit(url).hostname or ""
-
-
-def post(target: Target, body: Mapping[str, Any], *, timeout: float = TIMEOUT_S) -> int:
-    """Posts JSON and returns the status (2xx). Raises WebhookFailed for anything else."""
-    connection = _connection(target, timeout)
-    try:
-        payload = json.dumps(body, ensure_ascii=False).encode()
-        headers = {"Content-Type": "application/json; charset=utf-8", "User-Agent": "floatscope"}
-        connection.request("POST", target.path, body=payload, headers=headers)
+        connection.connect()
+        connection.sock.settimeout(deadline.left())
+        connection.request("POST", target.path, body=payload, headers=sent)
         with connection.getresponse() as answer:
             text = answer.read(MAX_ANSWER_BYTES).decode("utf-8", "replace")
             status, retry_after = answer.status, answer.getheader("Retry-After")
     except (OSError, http.client.HTTPException) as error:
-        raise WebhookFailed(f"{target.host} does not answer: {type(error).__name__}: {error}") from error
+        # only the kind of error: http.client quotes lines of the answer, which may repeat the address
+        said = error.strerror if isinstance(error, OSError) and error.strerror else type(error).__name__
+        raise DeliveryFailed(f"{target.host} does not answer: {said}") from None
     finally:
         connection.close()
     if status in OK_STATUS:
         return status
-    what = "answered with a redirect, which is not followed" if 300 <= status < 400 else f"answered {status}"
-    detail = f"{target.host} {what}: {text[:200]}" if text else f"{target.host} {what}"
-    raise WebhookFailed(detail, retry_after=_seconds(retry_after))
+    redirected = 300 <= status < 400
+    what = "answered with a redirect, which is not followed" if redirected else f"answered {status}"
+    reason = _reason(text, target)
+    raise DeliveryFailed(
+        f"{target.host} {what}" + (f": {reason}" if reason else ""),
+        status=status,
+        retry_after=seconds_to_wait(retry_after, now=now()),
+        refused=redirected or (400 <= status < 500 and status not in PASSING_STATUS),
+    )
 
 
-def _parts(url: str) -> SplitResult:
+def seconds_to_wait(header: str | None, *, now: float) -> float | None:
+    """Retry-After, seconds or an HTTP date, in seconds from now and bounded; nonsense counts as not given."""
+    text = (header or "").strip()
+    if text.isascii() and text.isdigit():
+        return min(float(text), MAX_RETRY_AFTER_S)
     try:
-        parts = urlsplit(url)
-        port_is_sane = parts.port is None or parts.port > 0
-    except ValueError as error:
-        raise WebhookRefused("the webhook's address is not a URL") from error
-    plain = url.isascii() and url.isprintable() and " " not in url and len(url) <= MAX_URL_CHARS
-    if parts.scheme not in ("http", "https") or not parts.hostname or not port_is_sane or not plain:
-        raise WebhookRefused("the webhook's address must be http:// or https:// with a host, in plain ASCII")
-    if parts.username is not None or parts.password is not None:
-        raise WebhookRefused("the webhook's address must not hold a user name or password")
-    return parts
+        then = email.utils.parsedate_to_datetime(text)
+        return min(max(then.timestamp() - now, 0.0), MAX_RETRY_AFTER_S)
+    except (ValueError, OverflowError, TypeError):
+        return None
 
 
-def _is_public(address: str) -> bool:
-    ip = ipaddress.ip_address(address.partition("%")[0])
-    if isinstance(ip, ipaddress.IPv6Address):
-        if ip.is_site_local or any(ip in network for network in TRANSLATED):
-            return False
-        ip = ip.ipv4_mapped or ip
-    return ip.is_global and not ip.is_multicast
+def _reason(text: str, target: Target) -> str:
+    """A receiver's short word for its refusal, such as Slack's ``no_service``.
+
+    Anything longer may repeat the address, or what a machine inside the network says, and is left out.
+    """
+    word = text.strip()
+    return word if _REASON.fullmatch(word) and word not in target.path else ""
 
 
-def _connection(target: Target, timeout: float) -> http.client.HTTPConnection:
+class _Deadline:
+    """Seconds that are left of a bounded time."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+
+    def left(self) -> float:
+        left = self._end - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("timed out")
+        return left
+
+
+class _BoundedReader(io.RawIOBase):
+    """Reads a socket until a deadline and a number of bytes, so that a slow drip ends as well.
+
+    held: http.client's own reader, which keeps the socket open until it is closed.
+    """
+
+    def __init__(self, sock: socket.socket, deadline: _Deadline, held: io.BufferedIOBase) -> None:
+        self._sock = sock
+        self._held = held
+        self._deadline = deadline
+        self._left_bytes = MAX_READ_BYTES
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        if self._left_bytes <= 0:
+            raise http.client.HTTPException("the answer is too long")
+        self._sock.settimeout(self._deadline.left())
+        got = self._sock.recv_into(memoryview(buffer)[: self._left_bytes])
+        self._left_bytes -= got
+        return got
+
+    def close(self) -> None:
+        self._held.close()
+        super().close()
+
+
+class _BoundedAnswer(http.client.HTTPResponse):
+    """An answer that is read through a bounded reader."""
+
+    def __init__(self, sock: socket.socket, deadline: _Deadline, method: str | None) -> None:
+        super().__init__(sock, method=method)
+        self.fp = io.BufferedReader(_BoundedReader(sock, deadline, self.fp))
+
+
+def _connection(target: Target, deadline: _Deadline) -> http.client.HTTPConnection:
     if target.scheme == "https":
         context = ssl.create_default_context()
         connection: http.client.HTTPConnection = http.client.HTTPSConnection(
-            target.host, target.port, timeout=timeout, context=context
+            target.host, target.port, context=context
         )
     else:
-        connection = http.client.HTTPConnection(target.host, target.port, timeout=timeout)
-    # the one place where http.client resolves a name
-    connection._create_connection = (  # type: ignore[attr-defined]
-        lambda _address, timeout, source_address=None: socket.create_connection(
-            (target.address, target.port), timeout, source_address
-        )
-    )
+        connection = http.client.HTTPConnection(target.host, target.port)
+
+    def connect(*_named: object, **_more: object) -> socket.socket:
+        failed: OSError | None = None
+        for address in target.addresses:
+            try:
+                made = socket.create_connection((address, target.port), deadline.left())
+                made.settimeout(deadline.left())
+                return made
+            except OSError as error:
+                failed = error
+        raise failed or OSError("no address")
+
+    def answer(
+        sock: socket.socket, _debuglevel: int = 0, method: str | None = None, _url: str | None = None
+    ) -> http.client.HTTPResponse:
+        return _BoundedAnswer(sock, deadline, method)
+
+    connection._create_connection = connect  # type: ignore[attr-defined]  # where it would look up the name
+    connection.response_class = answer  # type: ignore[assignment]
     return connection
-
-
-def _seconds(header: str | None) -> float | None:
-    """Retry-After in seconds, bounded; a date or nonsense counts as not given."""
-    if header is None or not header.strip().isdigit():
-        return None
-    return min(float(header.strip()), MAX_RETRY_AFTER_S)

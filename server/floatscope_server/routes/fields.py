@@ -76,13 +76,19 @@ def next_cursor(number: int | None) -> str | None:
     return None if number is None else base64.urlsafe_b64encode(str(number).encode()).decode().rstrip("=")
 
 
-async def read_json(request: Request, model: type[Model]) -> Model:
-    """A small JSON body as a model; raises Problem naming the first field that is wrong."""
+async def read_json(request: Request, model: type[Model], *, show_input: bool = True) -> Model:
+    """A small JSON body as a model; raises Problem naming the first field that is wrong.
+
+    show_input: off for a body that holds secrets, so that no answer repeats one.
+    """
     content = await body.read(request, limit=SMALL_BODY_BYTES)
     try:
         return model.model_validate_json(content)
     except ValidationError as error:
-        raise refused(error.errors(include_url=False, include_context=False)) from error
+        found = error.errors(include_url=False, include_context=False, include_input=show_input)
+        if not show_input:
+            raise refused([{**found[0], "input": "another value"}]) from None
+        raise refused(list(found)) from error
 
 
 def refused(errors: list[Any]) -> Problem:

@@ -1,6 +1,6 @@
 """Channels by which people are told.
 
-A channel's address is a secret: it leaves this module only towards the sender.
+A channel's address and its key are secrets: they leave this module only towards the sender.
 """
 
 from __future__ import annotations
@@ -9,21 +9,27 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, select, update
+from sqlalchemy import Connection, Row, delete, func, select
 
 from floatscope.protocol import strict_json
 from floatscope_server import tables
 from floatscope_server.database import upsert
 from floatscope_server.errors import ChannelNotFound
+from floatscope_server.store import sending
+from floatscope_server.telling.quiet_hours import QuietHours
 
 _channel = tables.channel
 SEVERITIES = ("info", "warning", "critical")
-_NOT_SHOWN = ("signing_key", "quiet_json", "repeat_s", "escalate_s")
 
 
 @dataclass(frozen=True)
 class ChannelRecord:
-    """A channel. ``url`` is None where the address is taken from the settings; it never shows in ``repr``."""
+    """A channel. ``url`` and ``signing_key`` are secret and never show in ``repr``.
+
+    url: None where the address is taken from the settings.  repeat_s: tells again of an alert that nobody
+    acknowledged; None: never.  escalate_s: tells only of what nobody acknowledged for so long; None: at once.
+    quiet: hours in which only critical alerts are told.
+    """
 
     id: str
     kind: str
@@ -33,6 +39,10 @@ class ChannelRecord:
     projects: tuple[str, ...]
     enabled: bool
     created: float
+    signing_key: bytes | None = None
+    repeat_s: float | None = None
+    escalate_s: float | None = None
+    quiet: QuietHours | None = None
 
     def __repr__(self) -> str:
         return f"ChannelRecord(id={self.id!r}, kind={self.kind!r}, name={self.name!r})"
@@ -45,6 +55,10 @@ class ChannelRecord:
 
 def listed(c: Connection) -> list[ChannelRecord]:
     return [_record(row) for row in c.execute(select(_channel).order_by(_channel.c.created, _channel.c.id))]
+
+
+def count(c: Connection) -> int:
+    return int(c.execute(select(func.count()).select_from(_channel)).scalar_one())
 
 
 def get(c: Connection, channel_id: str) -> ChannelRecord:
@@ -65,18 +79,26 @@ def put(c: Connection, record: ChannelRecord) -> None:
         "projects_json": strict_json.dumps(record.projects),
         "enabled": record.enabled,
         "created": record.created,
+        "signing_key": record.signing_key,
+        "repeat_s": record.repeat_s,
+        "escalate_s": record.escalate_s,
+        "quiet_json": None if record.quiet is None else strict_json.dumps(record.quiet.to_json()),
     }
     statement = upsert(c, _channel).values(id=record.id, **values)
     kept = {k: v for k, v in values.items() if k != "created"}
     c.execute(statement.on_conflict_do_update(index_elements=["id"], set_=kept))
 
 
-def disable(c: Connection, channel_id: str) -> None:
-    """Switches a channel off; its deliveries stay on record."""
-    c.execute(update(_channel).where(_channel.c.id == channel_id).values(enabled=False))
+def remove(c: Connection, channel_id: str) -> None:
+    """Deletes the channel with its secrets, its messages, and what it was told."""
+    sending.forget_channel(c, channel_id)
+    c.execute(delete(tables.telling).where(tables.telling.c.channel == channel_id))
+    c.execute(delete(_channel).where(_channel.c.id == channel_id))
 
 
 def _record(row: Row[Any]) -> ChannelRecord:
-    values = {key: value for key, value in row._mapping.items() if key not in _NOT_SHOWN}
+    values = dict(row._mapping)
     values["projects"] = tuple(json.loads(values.pop("projects_json")))
+    quiet = values.pop("quiet_json")
+    values["quiet"] = None if quiet is None else QuietHours.of_json(json.loads(quiet))
     return ChannelRecord(**values)
