@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import math
 import os
 import secrets
 import threading
@@ -71,7 +72,8 @@ class Access:
         self._clock = clock
         self._reading = threading.Lock()
         self._stored: dict[str, Grant] = {}
-        self._loaded = -MAX_AGE_S
+        self._loaded = -math.inf
+        self._changes = 0
         self._used: dict[str, float] = {}
         self._written: dict[str, float] = {}
         self._environment = None
@@ -88,11 +90,17 @@ class Access:
         with self._reading:
             if self.age_s() < older_than_s:
                 return
-            begun = time.monotonic()
+            begun, changes = time.monotonic(), self._changes
             with self._database.read() as c:
                 found = tokens.not_revoked(c)
             self._stored = {record.digest: _grant(record) for record in found}
-            self._loaded = begun
+            if changes == self._changes:  # else what was read may be from before the change
+                self._loaded = begun
+
+    def outdate(self) -> None:
+        """What is known may be wrong: it is read again before anybody is let in."""
+        self._changes += 1
+        self._loaded = -math.inf
 
     def age_s(self) -> float:
         """How old what is known of stored tokens is."""

@@ -135,6 +135,7 @@ def create_app(
         throttle=Throttle(),
         trusted_proxies=networks(settings.trusted_proxies),
     )
+    crew.changes.hear("tokens", lambda _key: doorkeeper.outdate())
     keeper = Keeper(database=database, doorkeeper=doorkeeper, audit_days=settings.audit_days)
     offer_environment_channel(database, is_set=env_url is not None, now=time.time())
     services = Services(

@@ -102,6 +102,11 @@ class Doorkeeper:
             return False
         return session is None or await self.session(session, max_age_s=STREAM_AGE_S) is not None
 
+    def outdate(self) -> None:
+        """Tokens or sessions were changed, here or on another worker."""
+        self.access.outdate()
+        self.sessions.outdate()
+
     def failed_logins(self) -> list[FailedLogin]:
         """Failed sign-ins since the last call that are to be recorded: the 1st, 2nd, 4th, 8th, ... of an
         address, and no more than a hundred an hour.

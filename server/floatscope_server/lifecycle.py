@@ -15,13 +15,14 @@ from sqlalchemy import Connection
 
 from floatscope.protocol import strict_json
 from floatscope.protocol.runinfo import RunInfo
+from floatscope_server.callers import SERVER, Caller
 from floatscope_server.database import Database
 from floatscope_server.diagnosis import Diagnosis, Judgement
 from floatscope_server.errors import Busy, Refused
 from floatscope_server.events import Events
 from floatscope_server.locks import RunLocks
 from floatscope_server.outcome import Outcome
-from floatscope_server.store import removal, runs, verdicts
+from floatscope_server.store import audit, removal, runs, verdicts
 from floatscope_server.store.runs import RankPosition, RunRecord
 
 SLUG_CHARS = 40
@@ -83,7 +84,7 @@ class Lifecycle:
             self._refresh_later(run_id)
         return Opened(run_id, created, positions)
 
-    def change(self, run_id: str, given: Mapping[str, str | None]) -> None:
+    def change(self, run_id: str, given: Mapping[str, str | None], by: Caller = SERVER) -> None:
         """Changes ``name``, ``project`` or ``baseline``; a baseline of None takes it away."""
         with self._locks.of(run_id):
             with self._database.write() as c:
@@ -100,6 +101,7 @@ class Lifecycle:
                 runs.describe(c, run, merged)
                 if rebuild:
                     _restart(c, run)
+                audit.write(c, by, "run.change", target=run_id, detail=given, now=self._clock())
             self._diagnosis.forget(run.id)
         self._events.publish("run", run=run_id, status=run.status)
         if rebuild:
@@ -120,7 +122,7 @@ class Lifecycle:
         with self._locks.of(run_id):
             self._commit(run_id, self._diagnosis.refresh)
 
-    def delete(self, run_id: str) -> None:
+    def delete(self, run_id: str, by: Caller = SERVER) -> None:
         """Deletes the run: it is gone for everybody at once, its data is removed in the background. Runs
         compared with it are judged anew without it.
         """
@@ -130,6 +132,8 @@ class Lifecycle:
                 removal.mark(c, run.id, run_id, now=self._clock())
                 dependents = [other.run_id for other in runs.with_baseline(c, run_id)]
                 runs.restart_dependents(c, run_id)
+                detail = {"name": run.name, "project": run.project}
+                audit.write(c, by, "run.delete", target=run_id, detail=detail, now=self._clock())
             self._diagnosis.forget(run.id)
         self._events.publish("run", run=run_id, status="deleted")
         self._deleted()

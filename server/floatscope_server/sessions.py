@@ -44,6 +44,7 @@ class Sessions:
         self._access = access
         self._clock = clock
         self._lock = threading.Lock()
+        self._changes = 0
         self._cache: OrderedDict[str, _Cached] = OrderedDict()
         self._seen: dict[str, float] = {}
 
@@ -74,12 +75,14 @@ class Sessions:
         if not value or len(value) > MOST_COOKIE_CHARS or not value.isascii():
             return None
         digest = digest_of(value)
+        changes = self._changes
         with self._database.read() as c:
             record = sessions.find(c, digest)
         if record is None:
             self._drop(digest)
             return None
-        self._keep(record)
+        if changes == self._changes:  # else it may have been read before it was ended
+            self._keep(record)
         return self._grant(record)
 
     def end(self, value: str, by: Caller) -> None:
@@ -89,6 +92,12 @@ class Sessions:
             sessions.remove(c, digest)
             audit.write(c, by, "logout", now=self._clock())
         self._drop(digest)
+
+    def outdate(self) -> None:
+        """Sessions may have ended on another worker: each is looked up again."""
+        with self._lock:
+            self._changes += 1
+            self._cache.clear()
 
     def uses(self) -> dict[str, float]:
         """When sessions were last used, of those whose stored time is more than a minute old."""
@@ -119,6 +128,7 @@ class Sessions:
 
     def _drop(self, digest: str) -> None:
         with self._lock:
+            self._changes += 1
             self._cache.pop(digest, None)
             self._seen.pop(digest, None)
 

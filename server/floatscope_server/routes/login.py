@@ -71,6 +71,7 @@ async def logout(request: Request, services: Use, by: By) -> Response:
     admitted = cast(Admitted, request.state.admitted)
     if admitted.session is not None:
         await anyio.to_thread.run_sync(services.doorkeeper.sessions.end, admitted.session, by)
+        services.crew.changes.tell("tokens")
     answer = RedirectResponse("/login", status_code=303)
     attributes = cookie_attributes(services.settings.public_url)
     answer.delete_cookie(services.doorkeeper.sessions.cookie, **attributes)

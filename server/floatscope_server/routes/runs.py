@@ -15,6 +15,7 @@ from floatscope.protocol.names import MAX_NAME_BYTES, RUN_ID_PATTERN, check_run_
 from floatscope.protocol.runinfo import RunInfo, text
 from floatscope_server import body
 from floatscope_server.answers import Json
+from floatscope_server.callers import By
 from floatscope_server.errors import Refused, from_protocol
 from floatscope_server.routes import fields
 from floatscope_server.routes.fields import Cursor, Limit, RunId, Text
@@ -127,7 +128,7 @@ def show_run(run_id: RunId, services: Use) -> Response:
 
 
 @router.patch("/runs/{run_id}", openapi_extra=fields.body_of(RunChange), response_class=Json)
-async def change_run(request: Request, run_id: RunId, services: Use) -> Response:
+async def change_run(request: Request, run_id: RunId, services: Use, by: By) -> Response:
     """Changes name, project or baseline.
 
     With another baseline the run is judged anew from its stored steps.
@@ -139,14 +140,14 @@ async def change_run(request: Request, run_id: RunId, services: Use) -> Response
             if given[key] is None:
                 raise Refused(key, "a text, or not this field at all", "null")
             fields.name(given[key], field=key)
-    await anyio.to_thread.run_sync(services.lifecycle.change, run_id, given)
+    await anyio.to_thread.run_sync(services.lifecycle.change, run_id, given, by)
     return await anyio.to_thread.run_sync(show_run, run_id, services)
 
 
 @router.delete("/runs/{run_id}", response_class=Json)
-def delete_run(run_id: RunId, services: Use) -> Response:
+def delete_run(run_id: RunId, services: Use, by: By) -> Response:
     """Deletes the run and everything stored of it. It does not come back."""
-    services.lifecycle.delete(run_id)
+    services.lifecycle.delete(run_id, by)
     return Json({"deleted": run_id})
 
 

@@ -80,7 +80,7 @@ def _add(services: Services, by: Caller, given: TokenIn, expires: float | None) 
         )
         detail = {"name": record.name, "scopes": scopes, "expires": None if expires is None else iso(expires)}
         audit.write(c, by, "token.add", target=record.id, detail=detail, now=now)
-    services.access.reload()
+    services.crew.changes.tell("tokens", record.id)
     return Json(_shown(record, now) | {"token": token}, status_code=201)
 
 
@@ -101,7 +101,7 @@ def revoke_token(token_id: TokenId, services: Use, by: By) -> Response:
             tokens.revoke(c, record.digest, now=now)
             audit.write(c, by, "token.revoke", target=token_id, detail={"name": record.name}, now=now)
             record = tokens.find(c, token_id) or record
-    services.access.reload()
+    services.crew.changes.tell("tokens", record.id)
     return Json(_shown(record, now))
 
 
