@@ -106,6 +106,12 @@ def scalar_block(data: bytes) -> tuple[tuple[str, ...], Float64, Bool]:
     return tuple(json.loads(names.tobytes())), values, unpack_mask(bits, values.shape)
 
 
+def scalar_names(data: bytes) -> tuple[str, ...]:
+    """Only the names of ``scalar_block``."""
+    (names,) = unpack(data, most=1)
+    return tuple(json.loads(names.tobytes()))
+
+
 def stat_block(data: bytes) -> tuple[Float32, Bool]:
     """Values [D, S] and presence [D, S] of one statistic."""
     values, bits = unpack(data)

@@ -18,12 +18,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from sqlalchemy import Connection, Row, insert, select
 
 from floatscope_server import tables
+from floatscope_server.database import upsert
 from floatscope_server.levels import Level
 from floatscope_server.store.level_format import unpack_level
 
@@ -50,6 +51,17 @@ class Chunk:
     widths: tuple[int, ...]
     stat_widths: tuple[int, ...]
     bytes: int
+
+
+@dataclass(frozen=True)
+class LevelRow:
+    """A level as it is stored: ``data`` is ``pack_level``."""
+
+    kind: int
+    name: str
+    width: int
+    part: int
+    data: bytes
 
 
 def of_rank(
@@ -95,6 +107,22 @@ def add(c: Connection, run: int, chunk: Chunk, *, now: float) -> None:
     number = values.pop("number")
     c.execute(
         insert(_chunk).values(run=run, chunk=number, widths_json=json.dumps(lists), created=now, **values)
+    )
+
+
+def insert_levels(c: Connection, run: int, rank: int, number: int, rows: Sequence[LevelRow]) -> None:
+    """Stores levels of a chunk that does not count yet, in place of those of an attempt that failed."""
+    if not rows:
+        return
+    statement = upsert(c, _level)
+    c.execute(
+        statement.on_conflict_do_update(
+            index_elements=_level.primary_key.columns, set_={"data": statement.excluded["data"]}
+        ),
+        [
+            {"run": run, "rank": rank, "chunk": number} | {f.name: getattr(row, f.name) for f in fields(row)}
+            for row in rows
+        ],
     )
 
 

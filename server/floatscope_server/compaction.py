@@ -1,0 +1,138 @@
+"""The thread that rewrites hot batches to chunks, off the path of requests."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+
+from sqlalchemy.exc import IntegrityError
+
+from floatscope_server.chunk_plan import MAX_CELLS, MAX_ROWS
+from floatscope_server.chunk_writer import Interrupted
+from floatscope_server.database import Database
+from floatscope_server.rewriting import HOT_BATCHES, Rewriter
+from floatscope_server.store import claims, hot
+from floatscope_server.store.tensor_tables import TensorTables
+from floatscope_server.store.tiles import Objects
+
+LOOK_S = 30.0
+"""Between looks for what nobody told of: ranks of workers that died, runs that ended elsewhere."""
+RETRY_S = (1.0, 5.0, 30.0)  # after the first, second and every later failure in a row
+
+_log = logging.getLogger(__name__)
+
+
+def is_due(*, hot_rows: int, hot_batches: int, cells_a_row: int) -> bool:
+    """Whether a rank's hot batches are worth a chunk. cells_a_row: tensors x statistics."""
+    return hot_rows >= MAX_ROWS or hot_batches >= HOT_BATCHES or hot_rows * cells_a_row >= MAX_CELLS
+
+
+class Compactor:
+    """One thread per process; which process works on a rank is settled by a claim in the database."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        tensor_tables: TensorTables,
+        objects: Objects | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._database = database
+        self._worker = secrets.token_hex(8)
+        self._stopping = threading.Event()
+        self._woken = threading.Event()
+        self._guard = threading.Lock()
+        self._wanted: OrderedDict[tuple[int, int], None] = OrderedDict()
+        self._failures = 0
+        self.rewriter = Rewriter(
+            database=database,
+            tensor_tables=tensor_tables,
+            worker=self._worker,
+            objects=objects,
+            stopping=self._stopping.is_set,
+            clock=clock,
+        )
+        self._thread = threading.Thread(target=self._run, name="floatscope-compactor", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, *, timeout: float = 10.0) -> None:
+        """Ends soon, in the middle of a chunk if need be; the next process goes on with it."""
+        self._stopping.set()
+        self._woken.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout)
+
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def wake(self, run: int, rank: int) -> None:
+        """The rank's hot batches are worth a look; asked in a request, so it only notes it."""
+        with self._guard:
+            self._wanted[run, rank] = None
+        self._woken.set()
+
+    def ended(self, run: int) -> None:
+        """The run ended: what it has in hot batches is rewritten too."""
+        with self._database.read() as c:
+            ranks = hot.ranks(c, run)
+        for rank in ranks:
+            self.wake(run, rank)
+
+    def _run(self) -> None:
+        looked = -LOOK_S
+        while not self._stopping.is_set():
+            try:
+                if time.monotonic() - looked >= LOOK_S:
+                    looked = time.monotonic()
+                    self._look()
+                while (found := self._next()) is not None and not self._stopping.is_set():
+                    self._rewrite(*found)
+                self._failures = 0
+            except Exception:  # the database or the object store may be away: nothing is lost, tried again
+                _log.exception("rewriting hot batches to chunks failed; it is tried again")
+                self._stopping.wait(RETRY_S[min(self._failures, len(RETRY_S) - 1)])
+                self._failures += 1
+                looked = -LOOK_S
+                continue
+            self._woken.wait(LOOK_S)
+            self._woken.clear()
+        self._hand_over()
+
+    def _rewrite(self, run: int, rank: int) -> None:
+        try:
+            made = self.rewriter.rewrite(run, rank)
+        except Interrupted:
+            _log.debug("rewriting rank %d of run %d was interrupted", rank, run)
+        except IntegrityError:
+            with self._database.read() as c:
+                if hot.state(c, run, rank) is not None:
+                    raise
+            _log.debug("run %d was removed while its batches were rewritten", run)
+        else:
+            if made:
+                _log.debug("rank %d of run %d: %d chunks made", rank, run, made)
+
+    def _look(self) -> None:
+        with self._database.read() as c:
+            found = hot.waiting(c, rows=MAX_ROWS, batches=HOT_BATCHES)
+        with self._guard:
+            for key in found:
+                self._wanted[key] = None
+
+    def _next(self) -> tuple[int, int] | None:
+        with self._guard:
+            return self._wanted.popitem(last=False)[0] if self._wanted else None
+
+    def _hand_over(self) -> None:
+        try:
+            with self._database.write() as c:
+                claims.hand_over(c, self._worker)
+        except Exception:  # then the claim runs out by itself
+            _log.exception("claims could not be given up")
