@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from floatscope_server.notify import webhook
+from floatscope_server.notify import targets, webhook
 from floatscope_server.notify.environment import check_environment_url
-from floatscope_server.notify.webhook import Target, WebhookFailed, WebhookRefused
+from floatscope_server.notify.targets import Target, WebhookRefused
+from floatscope_server.notify.webhook import DeliveryFailed
 from tests.server.live import free_port
-from tests.server.slack import slack
+from tests.server.slack import dripping, endless, garbage, odd_receiver, silent, slack
 
 PRIVATE = [
     "http://127.0.0.1/x",
@@ -37,6 +38,15 @@ PRIVATE = [
     "http://0x7f000001/x",
     "http://2130706433/x",
     "http://127.1/x",
+    "http://0/x",
+    "http://0177.0.0.1/x",
+    "http://[::]/x",
+    "http://[3fff::1]/x",
+    "http://[ff0e::1]/x",
+    "http://192.0.0.192/x",
+    "http://198.18.0.1/x",
+    "http://255.255.255.255/x",
+    "http://168.63.129.16/x",
 ]
 WRONG = [
     "",
@@ -51,6 +61,14 @@ WRONG = [
     "https://exa mple.org/",
     "https://example.org/\r\nHost: evil",
     "https://ex\u00e4mple.org/",
+    "https://example.org\\@127.0.0.1/",
+    "https://127.0.0.1\\.example.org/",
+    "https://%31%32%37.0.0.1/",
+    "https://exa$mple.org/",
+    "https://[::1/x",
+    "http://[fe80::1%25lo]/x",
+    "https://example.org:22/x",
+    "https://example.org:25/x",
     "https://a..b/x",
     "https://" + "a" * 64 + ".example/x",
     "https://example.org/" + "x" * 3000,
@@ -60,14 +78,14 @@ WRONG = [
 @pytest.mark.parametrize("url", PRIVATE)
 def test_private_addresses_are_refused_unless_allowed(url: str) -> None:
     with pytest.raises(WebhookRefused, match=r"loopback or private.*FLOATSCOPE_ALLOW_PRIVATE_WEBHOOKS"):
-        webhook.check(url, allow_private=False)
-    webhook.check(url, allow_private=True)
+        targets.check(url, allow_private=False)
+    targets.check(url, allow_private=True)
 
 
 @pytest.mark.parametrize("url", WRONG)
 def test_what_is_no_webhook_is_refused_and_not_repeated(url: str) -> None:
     with pytest.raises(WebhookRefused) as refused:
-        webhook.check(url, allow_private=True)
+        targets.check(url, allow_private=True)
     assert "password" not in str(refused.value).replace("user name or password", "")
     assert len(str(refused.value)) < 200
 
@@ -82,16 +100,71 @@ def resolver(*addresses: str) -> Any:
 def test_one_private_address_among_public_ones_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", resolver("93.184.216.34", "10.0.0.1"))
     with pytest.raises(WebhookRefused):
-        webhook.check("https://hooks.example.org/x", allow_private=False)
+        targets.check("https://hooks.example.org/x", allow_private=False)
 
 
 def test_the_address_that_was_checked_is_the_one_that_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
     with slack() as receiver:
         port = receiver.server.server_port
-        target = Target("http", "hooks.example.org", port, "/x?y=1", "127.0.0.1")
+        target = Target("http", "hooks.example.org", port, "/x?y=1", ("127.0.0.1",))
         monkeypatch.setattr(socket, "getaddrinfo", fail_on("hooks.example.org", socket.getaddrinfo))
-        assert webhook.post(target, {"text": "\u25b2"}) == 200
+        monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_port()}")
+        assert webhook.post(target, b'{"text": "\xe2\x96\xb2"}') == 200
         assert receiver.got == [{"text": "\u25b2"}]
+
+
+def test_the_next_address_of_a_name_is_tried() -> None:
+    with slack() as receiver:
+        target = Target("http", "x.example", receiver.server.server_port, "/", ("127.0.0.9", "127.0.0.1"))
+        assert webhook.post(target, b"{}") == 200
+
+
+@pytest.mark.parametrize("behave", [silent, dripping, endless, garbage])
+def test_a_receiver_that_behaves_oddly_ends_in_a_bounded_time(behave: Any) -> None:
+    with odd_receiver(behave) as url:
+        target = targets.check(url, allow_private=True)
+        with pytest.raises(DeliveryFailed, match=r"127\.0\.0\.1 does not answer") as failed:
+            webhook.post(target, b"{}", timeout=0.4)
+    assert "secret" not in str(failed.value)
+    assert failed.value.refused is False
+
+
+@pytest.mark.parametrize(
+    ("says", "shown"),
+    [
+        (b"no_service", "no_service"),
+        (b"invalid_payload\n", "invalid_payload"),
+        (b"The requested URL /services/T0/B0/secret was not found", ""),
+        (b"secret", ""),
+        (b"root:x:0:0", ""),
+        (b"\xff\x00", ""),
+    ],
+)
+def test_of_an_answer_only_a_short_word_is_shown(says: bytes, shown: str) -> None:
+    with slack((404, {}), says=says) as receiver, pytest.raises(DeliveryFailed) as failed:
+        webhook.post(targets.check(receiver.url, allow_private=True), b"{}")
+    assert str(failed.value) == "127.0.0.1 answered 404" + (f": {shown}" if shown else "")
+    assert (failed.value.status, failed.value.refused) == (404, True)
+
+
+@pytest.mark.parametrize(("status", "refused"), [(400, True), (410, True), (429, False), (503, False)])
+def test_what_passes_and_what_does_not(status: int, refused: bool) -> None:
+    with slack((status, {})) as receiver, pytest.raises(DeliveryFailed) as failed:
+        webhook.post(targets.check(receiver.url, allow_private=True), b"{}")
+    assert failed.value.refused is refused
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        ("Sun, 09 Sep 2001 01:47:40 GMT", 60.0),
+        ("Sun, 09 Sep 2001 01:46:00 GMT", 0.0),
+        ("Sun, 09 Sep 2099 01:46:00 GMT", 3600.0),
+        ("Sun, 99 Sep 2001", None),
+    ],
+)
+def test_retry_after_may_be_a_date(header: str, expected: float | None) -> None:
+    assert webhook.seconds_to_wait(header, now=1_000_000_000.0) == expected
 
 
 def fail_on(name: str, real: Any) -> Any:
@@ -104,19 +177,19 @@ def fail_on(name: str, real: Any) -> Any:
 
 def test_redirects_are_not_followed() -> None:
     with slack() as inside, slack((302, {"Location": inside.url})) as receiver:
-        target = webhook.check(receiver.url, allow_private=True)
-        with pytest.raises(WebhookFailed, match="redirect, which is not followed"):
-            webhook.post(target, {})
+        target = targets.check(receiver.url, allow_private=True)
+        with pytest.raises(DeliveryFailed, match="redirect, which is not followed"):
+            webhook.post(target, b"{}")
         assert inside.tried == []
 
 
 def test_nobody_there_and_a_name_that_does_not_resolve() -> None:
-    target = webhook.check(f"http://127.0.0.1:{free_port()}/secret", allow_private=True)
-    with pytest.raises(WebhookFailed, match=r"127\.0\.0\.1 does not answer") as failed:
-        webhook.post(target, {})
+    target = targets.check(f"http://127.0.0.1:{free_port()}/secret", allow_private=True)
+    with pytest.raises(DeliveryFailed, match=r"127\.0\.0\.1 does not answer") as failed:
+        webhook.post(target, b"{}")
     assert "secret" not in str(failed.value)
     with pytest.raises(OSError, match=r"."):
-        webhook.check("https://no-such-host.invalid/x", allow_private=False)
+        targets.check("https://no-such-host.invalid/x", allow_private=False)
     check_environment_url("https://no-such-host.invalid/x", allow_private=False)  # may resolve later
 
 
@@ -130,11 +203,11 @@ def test_the_environment_webhook_is_checked_at_start() -> None:
 )
 def test_retry_after_is_bounded(header: str | None, expected: float | None) -> None:
     plan = (429, {} if header is None else {"Retry-After": header})
-    with slack(plan) as receiver, pytest.raises(WebhookFailed) as failed:
-        webhook.post(webhook.check(receiver.url, allow_private=True), {})
+    with slack(plan) as receiver, pytest.raises(DeliveryFailed) as failed:
+        webhook.post(targets.check(receiver.url, allow_private=True), b"{}")
     assert failed.value.retry_after == expected
 
 
 def test_a_target_does_not_show_its_secret() -> None:
-    target = webhook.check("http://127.0.0.1/services/secret", allow_private=True)
+    target = targets.check("http://127.0.0.1/services/secret", allow_private=True)
     assert "secret" not in repr(target)

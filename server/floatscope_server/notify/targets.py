@@ -23,9 +23,13 @@ TRANSLATED = tuple(
     for network in ("::/96", "::ffff:0:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32")
 )
 """IPv6 ranges in which an IPv4 address hides, maybe private (RFC 4291, 2765, 6052, 8215, 3056, 4380)."""
-CLOUD_HOST_AGENTS = (ipaddress.IPv4Address("168.63.129.16"),)
-"""Public by their number, and yet answered by the machine below a cloud's virtual machine."""
-_HOST = re.compile(r"[A-Za-z0-9._-]{1,253}|[0-9A-Fa-f:.]{2,45}(%[A-Za-z0-9._-]{1,32})?")
+NOT_PUBLIC = tuple(
+    ipaddress.ip_network(network)
+    for network in ("168.63.129.16/32", "192.0.0.0/24", "192.88.99.0/24", "100::/64", "3fff::/20", "5f00::/16")
+)
+"""Not to be called although a Python of today or a few years ago says that they are public: the machine below a
+cloud's virtual machine, and ranges set aside for protocols and documents (RFC 6890, 7526, 9637, 9602)."""
+_HOST = re.compile(r"[A-Za-z0-9._-]{1,253}|[0-9A-Fa-f:.]{2,45}")
 
 
 class WebhookRefused(ValueError):
@@ -108,4 +112,4 @@ def is_public(address: str) -> bool:
         if ip.is_site_local or any(ip in network for network in TRANSLATED):
             return False
         ip = ip.ipv4_mapped or ip
-    return ip.is_global and not ip.is_multicast and ip not in CLOUD_HOST_AGENTS
+    return ip.is_global and not ip.is_multicast and not any(ip in network for network in NOT_PUBLIC)
