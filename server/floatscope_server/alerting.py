@@ -1,110 +1,213 @@
-"""From the findings of a verdict to alerts: which are new, which changed, and which of it people are told."""
+"""From the findings of a verdict to alerts: which are new, which changed, and of which a channel may have
+to hear.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sqlalchemy import Connection
 
-from floatscope_server.store import alerts
+from floatscope_server.store import alerts, silences, telling
 from floatscope_server.store.alerts import AlertEvent, AlertRecord
-from floatscope_server.store.channels import SEVERITIES
+from floatscope_server.store.runs import RunRecord
+from floatscope_server.store.silences import Silence
+from floatscope_server.telling import states
+from floatscope_server.telling.states import ACKNOWLEDGED, FIRING, SILENCED, Standing, rank_of
 
 ALERTING = ("warning", "critical")
-OVER = ("recovered", "replaced")
-OPEN = ("firing", "acknowledged")
-TOLD = ("raised", "worsened", "recovered")
-"""Events of which people are told; all others are only history."""
-
+OVER = ("recovered", "replaced", "withdrawn")
 ENGINE = "engine"
+Findings = Mapping[str, Mapping[str, Any]]
 
 
-@dataclass(frozen=True)
-class Change:
-    """Something happened to an alert that people may want to hear: event is one of TOLD."""
+@dataclass
+class Touched:
+    """Alerts of which a channel may have to hear: those that fire anew or worse, and all that changed."""
 
-    alert_id: str
-    event: str
-    finding: Mapping[str, Any]
-    severity: str
-    muted: bool
+    begun: list[str] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
+
+
+@dataclass
+class _Case:
+    """One judgement of one run, with what it has to ask of the database only if something changed."""
+
+    c: Connection
+    run: RunRecord
+    now: float
+    touched: Touched = field(default_factory=Touched)
+    active: Sequence[Silence] | None = None
+
+    def cover(self, finding: Mapping[str, Any]) -> str | None:
+        """The silence that covers such an alert of the run."""
+        if self.active is None:
+            self.active = silences.active(self.c, now=self.now)
+        return covering(
+            self.active,
+            run_id=self.run.run_id,
+            project=self.run.project,
+            family=str(finding.get("family")),
+            cause=str(finding.get("cause")),
+            severity=str(finding.get("severity")),
+        )
+
+    def note(
+        self, alert_id: str, event: str, before: str | None, after: str, note: str | None = None
+    ) -> None:
+        alerts.add_event(self.c, alert_id, AlertEvent(self.now, event, ENGINE, before, after, note))
+
+
+def covering(
+    active: Sequence[Silence], *, run_id: str, project: str, family: str, cause: str, severity: str
+) -> str | None:
+    """The id of the oldest silence that covers such an alert."""
+    for silence in active:
+        if silence.covers(run_id=run_id, project=project, family=family, cause=cause, severity=severity):
+            return silence.id
+    return None
+
+
+def by_id(findings: Sequence[Mapping[str, Any]]) -> Findings:
+    return {str(finding["id"]): finding for finding in findings}
 
 
 def apply(
-    c: Connection, *, run: int, run_id: str, findings: Sequence[Mapping[str, Any]], now: float
-) -> list[Change]:
-    """Brings the run's alerts in line with the findings of its latest verdict and says what people should
-    be told.
+    c: Connection, *, run: RunRecord, findings: Findings, before: Findings | None, now: float
+) -> Touched:
+    """Brings the run's alerts in line with the findings of its latest verdict.
+
+    before: the findings that the alerts were last brought in line with, None if that is not known. Where
+    nothing changed nothing is read or written; that they were seen again is the caller's to note.
     """
-    known = {str(alert.finding["id"]): alert for alert in alerts.of_run(c, run)}
-    changes: list[Change] = []
-    for finding in findings:
-        alert = known.pop(str(finding["id"]), None)
-        if alert is None:
-            if finding.get("severity") in ALERTING and finding.get("state") != "replaced":
-                changes += _raise(c, run, run_id, finding, now)
-        elif alert.finding != finding or finding.get("state") not in OVER:
-            changes += _update(c, alert, finding, now)
-    for alert in known.values():
-        if alert.state != "resolved":
-            _move(
-                c, alert.id, "withdrawn", alert.state, "resolved", now, note="the finding is no longer made"
-            )
-    return changes
+    case = _Case(c, run, now)
+    if before is None:
+        known = _known(c, run.id, None)
+        gone = set(known) - set(findings)
+    else:
+        gone = set(before) - set(findings)
+        changed = gone | {key for key, finding in findings.items() if before.get(key) != finding}
+        if not changed:
+            return case.touched
+        known = _known(c, run.id, changed)
+    for key, finding in findings.items():
+        alert = known.get(key)
+        if alert is not None:
+            if alert.finding != finding or finding.get("state") not in OVER:
+                _update(case, alert, finding)
+        elif (before is None or before.get(key) != finding) and _alerts(finding):
+            _raise(case, finding)
+    for key in gone & set(known):
+        _withdraw(case, known[key])
+    return case.touched
 
 
-def _raise(c: Connection, run: int, run_id: str, finding: Mapping[str, Any], now: float) -> list[Change]:
-    over = finding.get("state") in OVER
-    alert_id = alerts.create(c, run, run_id, finding, state="recovered" if over else "firing", now=now)
+def _known(c: Connection, run: int, findings: set[str] | None) -> dict[str, AlertRecord]:
+    return {str(alert.finding["id"]): alert for alert in alerts.of_run(c, run, findings=findings, lock=True)}
+
+
+def _alerts(finding: Mapping[str, Any]) -> bool:
+    return finding.get("severity") in ALERTING and finding.get("state") != "replaced"
+
+
+def _raise(case: _Case, finding: Mapping[str, Any]) -> None:
     severity = str(finding["severity"])
-    alerts.add_event(c, alert_id, AlertEvent(now, "raised", ENGINE, None, severity))
-    told = [Change(alert_id, "raised", finding, severity, muted=False)]
-    if over:
-        alerts.add_event(c, alert_id, AlertEvent(now, "recovered", ENGINE, "firing", "recovered"))
-        told.append(Change(alert_id, "recovered", finding, severity, muted=False))
-    return told
+    cover = case.cover(finding)
+    first = states.began(severity, covered=cover is not None)
+    is_over = finding.get("state") in OVER
+    last = states.after(first, "recovered") if is_over else first
+    alert_id = alerts.create(
+        *(case.c, case.run.id, case.run.run_id, finding),
+        state=last.state,
+        silence=cover if last.state == SILENCED else None,
+        now=case.now,
+    )
+    case.note(alert_id, "raised", None, first.state)
+    if is_over:
+        case.note(alert_id, "recovered", first.state, last.state)
+    if first.state == FIRING:
+        case.touched.begun.append(alert_id)
+        case.touched.changed.append(alert_id)
 
 
-def _update(c: Connection, alert: AlertRecord, finding: Mapping[str, Any], now: float) -> list[Change]:
+def _update(case: _Case, alert: AlertRecord, finding: Mapping[str, Any]) -> None:
     was_over, is_over = alert.finding_state in OVER, finding.get("state") in OVER
     severity = str(finding.get("severity"))
-    muted = alert.mute_until is not None and now < alert.mute_until
-    alerts.set_finding(c, alert.id, finding, seen=None if is_over else now)
+    alerts.set_finding(case.c, alert.id, finding, seen=None if is_over else case.now)
+    moved_to_other = finding.get("cause") != alert.cause or finding.get("family") != alert.family
     if finding.get("cause") != alert.cause:
-        alerts.add_event(
-            c, alert.id, AlertEvent(now, "cause_changed", ENGINE, alert.cause, str(finding.get("cause")))
-        )
+        case.note(alert.id, "cause_changed", alert.cause, str(finding.get("cause")))
     if severity != alert.severity:
-        alerts.add_event(c, alert.id, AlertEvent(now, "severity_changed", ENGINE, alert.severity, severity))
+        case.note(alert.id, "severity_changed", alert.severity, severity)
+    event = _event_of(alert, finding, was_over=was_over, is_over=is_over)
+    if event is None and severity == alert.severity and not moved_to_other:
+        return
+    cover = case.cover(finding)
+    covered = cover is not None
+    at = replace(alert.standing, severity=severity)
+    if not is_over:
+        at = states.after(alert.standing, "severity_changed", severity=severity, covered=covered)
+    if event == "worsened" or (event is None and not is_over and rank_of(severity) > rank_of(alert.severity)):
+        case.note(alert.id, "worsened", alert.state, at.state)
+    elif event is not None:
+        at = states.after(at, event, covered=covered)
+        note = _replaced_by(finding) if event == "replaced" else None
+        case.note(alert.id, event, alert.state, at.state, note)
+    at = _under(case, alert, at, covered)
+    alerts.place(case.c, alert, at, now=case.now, silence=cover)
+    _touch(case, alert, at, event)
+
+
+def _event_of(alert: AlertRecord, finding: Mapping[str, Any], *, was_over: bool, is_over: bool) -> str | None:
+    """What happened to the finding since the alert was last brought in line with it."""
+    state = finding.get("state")
     if was_over and not is_over:
-        _move(c, alert.id, "raised", alert.state, "firing", now)
-        return [Change(alert.id, "raised", finding, severity, muted)]
-    if finding.get("state") == "replaced" and alert.finding_state != "replaced":
-        _move(c, alert.id, "replaced", alert.state, "resolved", now, note=_replaced_by(finding))
-        return []
-    if finding.get("state") == "recovered" and not was_over:
-        if alert.state not in OPEN:
-            alerts.add_event(c, alert.id, AlertEvent(now, "recovered", ENGINE, alert.state, alert.state))
-            return []
-        _move(c, alert.id, "recovered", alert.state, "recovered", now)
-        return [Change(alert.id, "recovered", finding, alert.severity, muted)]
-    escalated = SEVERITIES.index(severity) > SEVERITIES.index(alert.severity)
-    worsened = finding.get("state") == "worsened" and alert.finding_state != "worsened"
-    if escalated or worsened:
-        after = "firing" if escalated and alert.state == "resolved" else alert.state
-        _move(c, alert.id, "worsened", alert.state, after, now)
-        return [Change(alert.id, "worsened", finding, severity, muted)] if after in OPEN else []
-    return []
+        return "raised"
+    if state == "replaced" and alert.finding_state != "replaced":
+        return "replaced"
+    if state == "recovered" and not was_over:
+        return "recovered"
+    return "worsened" if state == "worsened" and alert.finding_state != "worsened" else None
 
 
-def _move(
-    c: Connection, alert_id: str, event: str, before: str, after: str, now: float, *, note: str | None = None
-) -> None:
-    if before != after:
-        alerts.set_state(c, alert_id, after)
-    alerts.add_event(c, alert_id, AlertEvent(now, event, ENGINE, before, after, note))
+def _under(case: _Case, alert: AlertRecord, at: Standing, covered: bool) -> Standing:
+    """A change of cause or severity may bring an alert under a silence, or out of it."""
+    if covered == (at.state == SILENCED):
+        return at
+    event = "silenced" if covered else "silence_ended"
+    moved = states.after(at, event)
+    if moved.state != at.state:
+        case.note(alert.id, event, at.state, moved.state)
+        if not covered:
+            telling.start_over(case.c, [alert.id], now=case.now)
+    return moved
+
+
+def _touch(case: _Case, alert: AlertRecord, at: Standing, event: str | None) -> None:
+    if at.state in (ACKNOWLEDGED, SILENCED, states.RESOLVED):
+        telling.hush(case.c, [alert.id])
+        return
+    case.touched.changed.append(alert.id)
+    if at.state != FIRING:
+        return
+    case.touched.begun.append(alert.id)
+    if event == "raised":
+        telling.began_again(case.c, [alert.id])
+    elif event == "worsened":
+        telling.got_worse(case.c, [alert.id])
+
+
+def _withdraw(case: _Case, alert: AlertRecord) -> None:
+    if alert.finding_state == "withdrawn":
+        return
+    alerts.set_withdrawn(case.c, alert.id)
+    at = states.after(alert.standing, "withdrawn")
+    if at.state != alert.state:
+        case.note(alert.id, "withdrawn", alert.state, at.state, "the finding is no longer made")
+        alerts.place(case.c, alert, at, now=case.now)
+    telling.hush(case.c, [alert.id])
 
 
 def _replaced_by(finding: Mapping[str, Any]) -> str | None:

@@ -25,6 +25,7 @@ from floatscope_server.access import open_access
 from floatscope_server.answers import ProblemAnswer
 from floatscope_server.background import Refresher, StallWatch
 from floatscope_server.careful_headers import CarefulHeaders
+from floatscope_server.compaction import Compactor
 from floatscope_server.database import Database
 from floatscope_server.diagnosis import Diagnosis, Engines
 from floatscope_server.doorkeeper import Doorkeeper
@@ -49,6 +50,7 @@ from floatscope_server.routes import (
     channels,
     deliveries,
     fields,
+    frames,
     health,
     login,
     pages,
@@ -61,9 +63,14 @@ from floatscope_server.services import Services
 from floatscope_server.sessions import Sessions, cookie_name
 from floatscope_server.settings import Settings
 from floatscope_server.static_files import StaticFiles
+from floatscope_server.store import tokens
 from floatscope_server.store.tensor_tables import TensorTables
+from floatscope_server.telling.duty import Telling
+from floatscope_server.telling.teller import Teller
 from floatscope_server.throttle import Throttle
 from floatscope_server.workers.crew import Crew, Inside
+from floatscope_server.workers.door import SECRET_NAME, Door
+from floatscope_server.workers.forwarding import Forwarding, Peers
 
 API = "/api/v1"
 MACHINE_PATHS = ("/api/", "/openapi.json", "/healthz", "/readyz", "/metrics")
@@ -104,9 +111,24 @@ def create_app(
     )
     crew.changes.hear("outbox", lambda _key: sender.wake())
     diagnosis = Diagnosis(engines=engines, tensor_tables=tensor_tables, enabled=settings.diagnose)
-    outcome = Outcome(messages=messages, events=events, woken=lambda: crew.changes.tell("outbox"))
+    teller = Teller(bodies=messages, group_s=settings.alert_group_s, flap_s=settings.alert_flap_s)
+    telling = Telling(
+        database=database,
+        teller=teller,
+        events=events,
+        woken=lambda: crew.changes.tell("outbox"),
+        may_work=lambda: crew.duties.holds("telling"),
+    )
+    crew.changes.hear("telling", lambda _key: telling.wake())
+    outcome = Outcome(
+        teller=teller,
+        events=events,
+        woken=lambda: crew.changes.tell("outbox"),
+        changed=lambda: crew.changes.tell("telling"),
+    )
     refresher = Refresher(database=database)
     remover = Remover(database=database)
+    compactor = Compactor(database=database, tensor_tables=tensor_tables)
     lifecycle = Lifecycle(
         database=database,
         diagnosis=diagnosis,
@@ -115,6 +137,7 @@ def create_app(
         events=events,
         refresh_later=refresher.refresh,
         deleted=remover.wake,
+        ended=compactor.ended,
     )
     ingest = Ingest(
         database=database,
@@ -124,6 +147,7 @@ def create_app(
         locks=locks,
         events=events,
         baseline_grew=refresher.baseline_grew,
+        compact_later=compactor.wake,
     )
     stalls = StallWatch(database=database, events=events, duties=crew.duties)
     token = None if settings.token is None else settings.token.get_secret_value()
@@ -150,12 +174,16 @@ def create_app(
         ingest=ingest,
         lifecycle=lifecycle,
         remover=remover,
+        compactor=compactor,
         messages=messages,
         sender=sender,
+        telling=telling,
         pages=Pages(),
         static_files=StaticFiles(),
         ingest_slots=anyio.CapacityLimiter(INGEST_SLOTS),
     )
+
+    private, shared, peers = _among_workers(database, crew)
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -164,12 +192,15 @@ def create_app(
         sender.start()
         refresher.start(lifecycle)
         stalls.start()
+        telling.start()
         keeper.start()
         remover.start()
+        compactor.start()
         yield
-        for worker in (remover, stalls, refresher, sender, keeper):
+        for worker in (compactor, remover, telling, stalls, refresher, sender, keeper):
             await anyio.to_thread.run_sync(worker.stop)
         await anyio.to_thread.run_sync(crew.stop)
+        await peers.close()
         database.close()
 
     app = FastAPI(
@@ -179,19 +210,32 @@ def create_app(
         redoc_url=None,
         lifespan=lifespan,
         middleware=[
+            *private,
             Middleware(CarefulHeaders, public_url=settings.public_url),
             Middleware(GZipMiddleware, minimum_size=GZIP_FROM_BYTES, compresslevel=1),
             Middleware(Gate, doorkeeper=doorkeeper, public_url=settings.public_url),
+            *shared,
         ],
     )
     app.state.services = services
     app.include_router(health.router)
     app.include_router(login.router)
     app.include_router(pages.router)
-    for module in (runs, batches, series, alerts, channels, deliveries, live, token_routes, audit):
+    for module in (runs, batches, frames, series, alerts, channels, deliveries, live, token_routes, audit):
         app.include_router(module.router, prefix=API)
     _answer_errors(app)
     return app
+
+
+def _among_workers(database: Database, crew: Crew) -> tuple[list[Middleware], list[Middleware], Peers]:
+    """The outermost layer and the one behind the gate where other workers can reach this one; else none."""
+    if crew.owners is None or crew.inside is None:
+        return [], [], Peers("")
+    with database.write() as c:
+        secret = tokens.secret(c, SECRET_NAME).hex()
+    peers = Peers(secret)
+    private = [Middleware(Door, port=crew.inside.port, secret=secret)]
+    return private, [Middleware(Forwarding, owners=crew.owners, peers=peers)], peers
 
 
 def _answer_errors(app: FastAPI) -> None:

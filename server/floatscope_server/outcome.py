@@ -5,6 +5,8 @@ transaction.
 from __future__ import annotations
 
 import logging
+import threading
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,18 +15,27 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from floatscope_server import alerting
-from floatscope_server.alerting import Change
-from floatscope_server.curves import loss_curve
+from floatscope_server.alerting import Findings
 from floatscope_server.diagnosis import Judgement, describe
 from floatscope_server.events import Events
-from floatscope_server.notify.messages import Messages
-from floatscope_server.store import alerts, batches, channels, outbox, runs, verdicts
-from floatscope_server.store.alerts import AlertEvent
+from floatscope_server.store import alerts, runs, verdicts
 from floatscope_server.store.runs import RunRecord
+from floatscope_server.telling.teller import Teller
 
 _log = logging.getLogger(__name__)
 
 SEVERITY_ORDER = ("info", "warning", "critical")
+SEEN_S = 10.0  # that an unchanged finding was seen again is noted this often, not with every batch
+REMEMBERED = 512  # runs whose findings are kept, so that a batch that changes none asks nothing
+
+
+@dataclass(frozen=True)
+class _Applied:
+    """Findings that the alerts of a run were brought in line with, at a version of the run."""
+
+    version: int
+    findings: Findings
+    seen: float
 
 
 @dataclass(frozen=True)
@@ -34,15 +45,24 @@ class News:
     status: str | None = None
     findings: int = 0
     messages: int = 0
+    alerts: int = 0
+    applied: _Applied | None = None
 
 
 class Outcome:
-    """Stores judgements. ``woken`` is called after a commit that left messages to send."""
+    """Stores judgements. ``woken`` is called after a commit that left messages to send, ``changed`` after one
+    that left alerts of which something may have to be told later.
+    """
 
-    def __init__(self, *, messages: Messages, events: Events, woken: Callable[[], None]) -> None:
-        self._messages = messages
+    def __init__(
+        self, *, teller: Teller, events: Events, woken: Callable[[], None], changed: Callable[[], None]
+    ) -> None:
+        self._teller = teller
         self._events = events
         self._woken = woken
+        self._changed = changed
+        self._guard = threading.Lock()
+        self._applied: OrderedDict[int, _Applied] = OrderedDict()
 
     def store(self, c: Connection, run: RunRecord, judgement: Judgement, *, now: float) -> News:
         """Stores verdict, alerts, messages and engine state, and raises the run's version."""
@@ -77,42 +97,42 @@ class Outcome:
         }
         runs.change(c, run.id, headline)
         verdicts.save(c, run.id, body, now=now)
-        changes = alerting.apply(c, run=run.id, run_id=run.run_id, findings=findings, now=now)
-        sent = self._enqueue(c, run, changes, now) if changes else 0
-        return News(body["status"], len(findings), sent)
+        before = self._before(run)
+        found = alerting.by_id(findings)
+        touched = alerting.apply(
+            c, run=run, findings=found, before=None if before is None else before.findings, now=now
+        )
+        seen = now if before is None else before.seen
+        if not 0.0 <= now - seen < SEEN_S and any(f.get("state") not in alerting.OVER for f in findings):
+            alerts.seen(c, run.id, now=now, over=alerting.OVER)
+            seen = now
+        sent = self._teller.tell(c, run, touched, now=now) if touched.changed else 0
+        applied = _Applied(run.version + 1, found, seen)
+        return News(body["status"], len(findings), sent, len(touched.changed), applied)
 
     def tell(self, run: RunRecord, news: News) -> None:
         """Tells browsers and the sender, after the commit."""
+        if news.applied is not None:
+            self._remember(run.id, news.applied)
         if news.status is not None:
             self._events.publish("verdict", run=run.run_id, status=news.status, findings=news.findings)
         if news.messages:
             self._woken()
+        if news.alerts:
+            self._changed()
 
-    def _enqueue(self, c: Connection, run: RunRecord, changes: Sequence[Change], now: float) -> int:
-        open_channels = channels.listed(c)
-        count = 0
-        for change in changes:
-            wanted = [ch for ch in open_channels if ch.wants(severity=change.severity, project=run.project)]
-            if not wanted:
-                continue
-            if change.muted:
-                alerts.add_event(
-                    c, change.alert_id, AlertEvent(now, "muted", alerting.ENGINE, note=change.event)
-                )
-                continue
-            body = self._messages.of(
-                change,
-                run=run,
-                loss=loss_curve(c, run.id, change.finding.get("rank") or 0, points=Messages.CURVE_POINTS),
-                onset_time=_onset_time(c, run, change.finding),
-                now=now,
-            )
-            for channel in wanted:
-                outbox.add(
-                    c, channel=channel.id, alert=change.alert_id, event=change.event, body=body, now=now
-                )
-                count += 1
-        return count
+    def _before(self, run: RunRecord) -> _Applied | None:
+        """What the alerts are in line with, if nobody else has judged the run since."""
+        with self._guard:
+            found = self._applied.get(run.id)
+        return found if found is not None and found.version == run.version else None
+
+    def _remember(self, run: int, applied: _Applied) -> None:
+        with self._guard:
+            self._applied[run] = applied
+            self._applied.move_to_end(run)
+            while len(self._applied) > REMEMBERED:
+                self._applied.popitem(last=False)
 
 
 def worst_finding(findings: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
@@ -126,8 +146,3 @@ def worst_finding(findings: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | 
     return min(
         standing, key=lambda f: (-SEVERITY_ORDER.index(f.get("severity", "info")), f.get("onset_step") or 0)
     )
-
-
-def _onset_time(c: Connection, run: RunRecord, finding: Mapping[str, Any]) -> float | None:
-    step = finding.get("onset_step")
-    return None if step is None else batches.time_of(c, run.id, step=step, rank=finding.get("rank") or 0)

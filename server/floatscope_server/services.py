@@ -21,6 +21,7 @@ from floatscope_server.removing import Remover
 from floatscope_server.settings import Settings
 from floatscope_server.static_files import StaticFiles
 from floatscope_server.store.tensor_tables import TensorTables
+from floatscope_server.telling.duty import Telling
 from floatscope_server.workers.crew import Crew
 
 
@@ -44,6 +45,7 @@ class Services:
     remover: Remover
     messages: Messages
     sender: Sender
+    telling: Telling
     pages: Pages
     static_files: StaticFiles
     ingest_slots: anyio.CapacityLimiter

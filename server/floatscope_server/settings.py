@@ -4,9 +4,11 @@ TOML file.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import (
@@ -51,12 +53,24 @@ class Settings(BaseSettings):
     """One Slack channel without a click."""
     allow_private_webhooks: bool = False
     """Whether a webhook may point at a loopback or private address."""
+    alert_group_s: float = Field(default=30.0, ge=0, le=3600)
+    """How long a warning waits for others of its run, to be told in one message, in s. Critical never waits."""
+    alert_flap_s: float = Field(default=600.0, ge=0, le=86_400)
+    """An alert that comes back within this time is told again only once it fired for so long, in s."""
     sqlite_synchronous: Literal["FULL", "NORMAL"] = "FULL"
     """FULL: a batch that was acknowledged survives a power cut. NORMAL: faster, the last batches may not."""
     trusted_proxies: str = ""
     """Addresses or networks of proxies, separated by commas, whose ``X-Forwarded-For`` names the client."""
     audit_days: int = Field(default=365, ge=1, le=36_500)
     """Days that the audit log keeps who did what."""
+    workers: int = Field(default=1, ge=1, le=64)
+    """Processes that serve on this machine, all behind one address; more than one needs PostgreSQL."""
+    advertise: str | None = None
+    """With PostgreSQL and several machines: where the workers of other machines reach those of this one,
+    ``http://host:port``; worker n listens there on port + n. ``{hostname}`` stands for this machine's name.
+    """
+    database_connections: int = Field(default=50, ge=5)
+    """Most connections to PostgreSQL of all workers on this machine together, besides three for each."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     diagnose: bool = True
     """Off only to measure storage alone: batches are then stored and not judged."""
@@ -76,6 +90,15 @@ class Settings(BaseSettings):
         networks(value)
         return value
 
+    @field_validator("advertise")
+    @classmethod
+    def _reachable(cls, value: str | None) -> str | None:
+        parts = urlsplit("" if value is None else value.replace("{hostname}", "name"))
+        more = parts.path or parts.query or parts.username
+        if value is not None and (parts.scheme != "http" or not parts.hostname or more):
+            raise ValueError("expected http://host:port")
+        return value
+
     @field_validator("token")
     @classmethod
     def _printable(cls, value: SecretStr | None) -> SecretStr | None:
@@ -93,6 +116,11 @@ class Settings(BaseSettings):
         # a link needs a real host
         host = "127.0.0.1" if self.host in ("0.0.0.0", "::") else self.host  # noqa: S104
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+
+    @property
+    def advertise_to(self) -> str | None:
+        """``advertise`` with this machine's name in it."""
+        return None if self.advertise is None else self.advertise.replace("{hostname}", socket.gethostname())
 
     @property
     def database_file(self) -> Path:

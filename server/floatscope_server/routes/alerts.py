@@ -20,8 +20,8 @@ from floatscope_server.routes import fields
 from floatscope_server.routes.fields import Cursor, Limit, ResourceId, Text
 from floatscope_server.services import Services, Use
 from floatscope_server.store import alerts, outbox
-from floatscope_server.store.alerts import STATES, AlertEvent, AlertRecord
-from floatscope_server.store.channels import SEVERITIES
+from floatscope_server.store.alerts import AlertEvent, AlertRecord
+from floatscope_server.telling.states import SEVERITIES, STATES
 from floatscope_server.times import iso
 
 router = APIRouter(tags=["alerts"])

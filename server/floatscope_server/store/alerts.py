@@ -12,10 +12,10 @@ from sqlalchemy import Connection, Row, Select, func, insert, select, update
 from floatscope.protocol import strict_json
 from floatscope_server import tables
 from floatscope_server.errors import AlertNotFound
+from floatscope_server.telling.states import FIRING, SILENCED, STATES, Standing
 
 _alert = tables.alert
 _event = tables.alert_event
-STATES = ("firing", "acknowledged", "resolved", "recovered", "silenced")
 
 
 @dataclass(frozen=True)
@@ -47,24 +47,80 @@ class AlertRecord:
     first_seen: float
     last_seen: float
     mute_until: float | None
+    firing_since: float | None
+    silence: str | None
+    settled_severity: str | None
+    rejected: bool
     finding: Mapping[str, Any]
+
+    @property
+    def standing(self) -> Standing:
+        return Standing(self.state, self.severity, self.settled_severity, self.rejected)
+
+
+@dataclass(frozen=True)
+class Light:
+    """What a silence asks of an alert."""
+
+    id: str
+    run_id: str
+    project: str
+    family: str
+    cause: str
+    severity: str
+    state: str
+    silence: str | None
 
 
 def _query() -> Select[Any]:
-    columns = [column for column in _alert.c if column.name not in ("firing_since", "silence")]
-    return select(*columns, tables.run.c.run_id, tables.run.c.project).join(
+    return select(*_alert.c, tables.run.c.run_id, tables.run.c.project).join(
         tables.run, tables.run.c.id == _alert.c.run
     )
 
 
-def of_run(c: Connection, run: int) -> list[AlertRecord]:
-    """All alerts of a run, in the order in which they were made."""
-    return [_record(row) for row in c.execute(_query().where(_alert.c.run == run).order_by(_alert.c.number))]
+def of_run(
+    c: Connection,
+    run: int,
+    *,
+    findings: Collection[str] | None = None,
+    states: Collection[str] = STATES,
+    lock: bool = False,
+) -> list[AlertRecord]:
+    """Alerts of a run in the order in which they were made: all, or those of these findings.
+
+    lock: other writers of these alerts wait until the transaction ends.
+    """
+    query = _query().where(_alert.c.run == run).order_by(_alert.c.number)
+    if findings is not None:
+        query = query.where(_alert.c.id.in_([id_ for f in findings for id_ in (f, _other_id(f, run))]))
+    if len(states) < len(STATES):
+        query = query.where(_alert.c.state.in_(states))
+    if lock:
+        query = query.with_for_update(of=_alert)
+    return [_record(row) for row in c.execute(query)]
 
 
-def get(c: Connection, alert_id: str) -> AlertRecord:
+def of_ids(c: Connection, alert_ids: Collection[str]) -> dict[str, AlertRecord]:
+    """Alerts by their ids."""
+    found = (_record(row) for row in c.execute(_query().where(_alert.c.id.in_(alert_ids))))
+    return {alert.id: alert for alert in found}
+
+
+def in_states(c: Connection, states: Collection[str]) -> list[Light]:
+    """All alerts in these states, of all runs, without what is long."""
+    names = ("id", "family", "cause", "severity", "state", "silence")
+    query = (
+        select(*(_alert.c[name] for name in names), tables.run.c.run_id, tables.run.c.project)
+        .join(tables.run, tables.run.c.id == _alert.c.run)
+        .where(_alert.c.state.in_(states))
+    )
+    return [Light(**row._mapping) for row in c.execute(query)]
+
+
+def get(c: Connection, alert_id: str, *, lock: bool = False) -> AlertRecord:
     """The alert; raises AlertNotFound."""
-    row = c.execute(_query().where(_alert.c.id == alert_id)).first()
+    query = _query().where(_alert.c.id == alert_id)
+    row = c.execute(query.with_for_update(of=_alert) if lock else query).first()
     if row is None:
         raise AlertNotFound(alert_id)
     return _record(row)
@@ -74,6 +130,7 @@ def listed(
     c: Connection,
     *,
     run_id: str | None = None,
+    project: str | None = None,
     family: Collection[str] = (),
     cause: Collection[str] = (),
     severity: Collection[str] = (),
@@ -92,6 +149,8 @@ def listed(
             query = query.where(column.in_(wanted))
     if run_id is not None:
         query = query.where(tables.run.c.run_id == run_id)
+    if project is not None:
+        query = query.where(tables.run.c.project == project)
     if since is not None:
         query = query.where(_alert.c.last_seen >= since)
     if before is not None:
@@ -110,17 +169,22 @@ def firing(c: Connection, runs: Collection[int]) -> dict[int, int]:
 
 
 def create(
-    c: Connection, run: int, run_id: str, finding: Mapping[str, Any], *, state: str, now: float
+    c: Connection,
+    run: int,
+    run_id: str,
+    finding: Mapping[str, Any],
+    *,
+    state: str,
+    now: float,
+    silence: str | None = None,
 ) -> str:
     """Stores a new alert and returns its id: the finding's, unless another run has an alert of that id."""
     alert_id = str(finding["id"])
     if c.execute(select(_alert.c.number).where(_alert.c.id == alert_id)).first() is not None:
-        alert_id = f"{alert_id}-{run}"
-    c.execute(
-        insert(_alert).values(
-            id=alert_id, run=run, state=state, first_seen=now, last_seen=now, **_from_finding(finding)
-        )
-    )
+        alert_id = _other_id(alert_id, run)
+    values = {"id": alert_id, "run": run, "state": state, "first_seen": now, "last_seen": now}
+    more = {"firing_since": now, "silence": silence, "rejected": False}
+    c.execute(insert(_alert).values(**values, **more, **_from_finding(finding)))
     return alert_id
 
 
@@ -130,8 +194,33 @@ def set_finding(c: Connection, alert_id: str, finding: Mapping[str, Any], *, see
     c.execute(update(_alert).where(_alert.c.id == alert_id).values(values))
 
 
-def set_state(c: Connection, alert_id: str, state: str) -> None:
-    c.execute(update(_alert).where(_alert.c.id == alert_id).values(state=state))
+def set_withdrawn(c: Connection, alert_id: str) -> None:
+    """The finding is no longer made; what it said last stays on record."""
+    c.execute(update(_alert).where(_alert.c.id == alert_id).values(finding_state="withdrawn"))
+
+
+def seen(c: Connection, run: int, *, now: float, over: Collection[str]) -> None:
+    """Findings of the run that are not over were seen again, unchanged."""
+    goes_on = _alert.c.finding_state.not_in(over)
+    c.execute(update(_alert).where(_alert.c.run == run, goes_on).values(last_seen=now))
+
+
+def place(
+    c: Connection, before: AlertRecord, standing: Standing, *, now: float, silence: str | None = None
+) -> None:
+    """Stores where the alert stands now. silence: the one that holds it back, if it is silenced."""
+    values: dict[str, Any] = {
+        "state": standing.state,
+        "settled_severity": standing.settled,
+        "rejected": standing.rejected,
+        "silence": silence if standing.state == SILENCED else None,
+    }
+    if standing.state in (FIRING, SILENCED) and before.state not in (FIRING, SILENCED):
+        values["firing_since"] = now
+    if standing.state == FIRING and before.state == SILENCED:
+        values["firing_since"] = now
+    if any(getattr(before, name) != value for name, value in values.items()):
+        c.execute(update(_alert).where(_alert.c.id == before.id).values(**values))
 
 
 def mute(c: Connection, alert_id: str, until: float | None) -> None:
@@ -153,12 +242,24 @@ def add_event(c: Connection, alert_id: str, event: AlertEvent) -> None:
     )
 
 
-def history(c: Connection, alert_ids: Collection[str]) -> dict[str, list[AlertEvent]]:
-    """The events of each alert, oldest first."""
+def history(
+    c: Connection, alert_ids: Collection[str], *, newest: int | None = None
+) -> dict[str, list[AlertEvent]]:
+    """The events of each alert, oldest first; ``newest``: at most so many of the last ones."""
+    query = select(_event).where(_event.c.alert.in_(alert_ids)).order_by(_event.c.id)
+    if newest is not None:
+        place = func.row_number().over(partition_by=_event.c.alert, order_by=_event.c.id.desc())
+        numbered = select(_event.c.id, place.label("place")).where(_event.c.alert.in_(alert_ids)).subquery()
+        query = query.join(numbered, numbered.c.id == _event.c.id).where(numbered.c.place <= newest)
     out: dict[str, list[AlertEvent]] = {alert_id: [] for alert_id in alert_ids}
-    for row in c.execute(select(_event).where(_event.c.alert.in_(alert_ids)).order_by(_event.c.id)):
+    for row in c.execute(query):
         out[row.alert].append(AlertEvent(row.time, row.event, row.by, row.before, row.after, row.note))
     return out
+
+
+def _other_id(finding: str, run: int) -> str:
+    """The id of an alert whose finding has the id of another run's alert."""
+    return f"{finding}-{run}"
 
 
 def _from_finding(finding: Mapping[str, Any]) -> dict[str, Any]:

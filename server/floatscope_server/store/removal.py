@@ -7,8 +7,20 @@ middle leaves work for the next one and nothing else.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import Connection, Delete, Table, delete, exists, func, literal_column, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Delete,
+    Table,
+    delete,
+    exists,
+    func,
+    literal_column,
+    select,
+    update,
+)
 
 from floatscope_server import tables
 from floatscope_server.database import upsert
@@ -114,6 +126,6 @@ def _tiles(c: Connection, run: int, rows: int, now: float) -> int:
 
 def _delete_some(c: Connection, table: Table, run: int, rows: int) -> Delete:
     """A DELETE of the first rows by the databases' own row address, which neither has to look up."""
-    address = literal_column("rowid" if c.dialect.name == "sqlite" else "ctid")
+    address: ColumnElement[Any] = literal_column("rowid" if c.dialect.name == "sqlite" else "ctid")
     some = select(address).select_from(table).where(table.c.run == run).limit(rows)
     return delete(table).where(address.in_(some))

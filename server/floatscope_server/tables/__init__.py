@@ -5,7 +5,15 @@ since neither database keeps NaN in a number column on both paths (SQLite makes 
 """
 
 from floatscope_server.tables.access import audit, secret, session, token
-from floatscope_server.tables.alerts import alert, alert_event, channel, outbox, silence
+from floatscope_server.tables.alerts import (
+    alert,
+    alert_event,
+    channel,
+    outbox,
+    outbox_alert,
+    silence,
+    telling,
+)
 from floatscope_server.tables.diagnosis import backtest, engine_state, rule_setting, verdict
 from floatscope_server.tables.registry import metadata
 from floatscope_server.tables.runs import rank, run, run_owner, worker
@@ -36,6 +44,7 @@ __all__ = [
     "level",
     "metadata",
     "outbox",
+    "outbox_alert",
     "rank",
     "rule_setting",
     "run",
@@ -44,6 +53,7 @@ __all__ = [
     "series",
     "session",
     "silence",
+    "telling",
     "tensor_table",
     "tile",
     "token",

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Boolean, Column, Double, ForeignKey, Index, Integer, LargeBinary, String, Table, Text
+from sqlalchemy import (
+    Boolean,
+    Column,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    String,
+    Table,
+    Text,
+    false,
+)
 
 from floatscope_server.tables.registry import metadata
 
@@ -21,8 +33,12 @@ alert = Table(
     Column("last_seen", Double, nullable=False),
     Column("mute_until", Double),
     Column("finding_json", Text, nullable=False),
-    Column("firing_since", Double),  # when it last began to fire; None: it does not
+    Column("firing_since", Double),  # when it last began to fire; None: it never did
     Column("silence", String(64)),  # the silence that holds its messages back
+    Column("settled_severity", String(16)),  # up to which people have dealt with it; only worse fires again
+    Column(
+        "rejected", Boolean, nullable=False, server_default=false()
+    ),  # a person said that this is not the cause
     Index("alert_by_state", "state", "firing_since"),
     sqlite_autoincrement=True,
 )
@@ -43,17 +59,21 @@ alert_event = Table(
 silence = Table(
     "silence",
     metadata,
-    Column("id", String(64), primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=True),  # order of creation, for cursors
+    Column("id", String(64), nullable=False, unique=True),
     Column("run_id", String(128)),  # None in any of these: whatever it is
     Column("project", Text),
     Column("family", Text),
     Column("cause", Text),
     Column("starts", Double, nullable=False),
     Column("ends", Double),  # None: until somebody ends it
+    Column("critical", Boolean, nullable=False),  # whether it holds critical alerts back as well
     Column("note", Text, nullable=False),
     Column("created", Double, nullable=False),
     Column("created_by", Text, nullable=False),
+    Column("ended_by", Text),  # who ended it before its time
     Index("silence_by_end", "ends"),
+    sqlite_autoincrement=True,
 )
 
 channel = Table(
@@ -88,8 +108,33 @@ outbox = Table(
     Column("error", Text),
     Column("finished", Double),
     Column("once", String(200)),  # what it tells, so that it is queued once per channel whoever finds it
-    Column("others_json", Text),  # ids of further alerts of the same run that this message tells of
     Index("outbox_due", "state", "due"),
     Index("outbox_once", "channel", "once", unique=True),
     sqlite_autoincrement=True,
+)
+
+outbox_alert = Table(
+    "outbox_alert",
+    metadata,
+    Column("alert", String(160), ForeignKey("alert.id"), primary_key=True),  # every alert a message tells of
+    Column("message", Integer, ForeignKey("outbox.id"), primary_key=True, index=True),
+    Column("event", String(32), nullable=False),
+)
+
+telling = Table(  # what a channel knows of an alert, and when it may have to hear more
+    "telling",
+    metadata,
+    Column("alert", String(160), ForeignKey("alert.id"), primary_key=True),
+    Column("channel", String(64), ForeignKey("channel.id"), primary_key=True),
+    Column("run", Integer, ForeignKey("run.id"), nullable=False, index=True),
+    Column("due", Double, index=True),  # when to look again; None: when something happens
+    Column("waits", String(16)),  # for what: group, escalation, quiet, mute, flapping, repeat
+    Column("told", String(16)),  # what it last heard: firing or recovered; None: nothing
+    Column("severity", String(16)),  # as it last heard it
+    Column("told_at", Double),
+    Column("raised_at", Double),  # when it last heard that the alert began
+    Column("raises", Integer, nullable=False),  # how often it began since then
+    Column("repeats", Integer, nullable=False),  # how often it was told again since then
+    Column("messages", Integer, nullable=False),  # all it ever heard of it
+    Column("worse", Boolean, nullable=False),  # got worse since it last heard, at the same severity
 )

@@ -1,0 +1,125 @@
+"""What has to be told at its time and not with a batch: groups of warnings, repeats, escalation, the ends of
+quiet hours and silences. One thread of one worker.
+
+What is due is in the database, so a process that ends forgets nothing, and the next one goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from floatscope_server.alerting import Touched
+from floatscope_server.database import Database
+from floatscope_server.events import Events
+from floatscope_server.store import runs, silences, telling
+from floatscope_server.telling import silencing
+from floatscope_server.telling.teller import Teller
+
+LOOK_S = 5.0  # looks at least this often, in case another worker left something
+AT_ONCE = 100  # runs of one round
+WENT_BACK_S = 2.0  # a clock that goes back by less is only adjusted
+REST_S = 0.05  # between rounds, so that one that has nothing to do cannot spin
+
+_log = logging.getLogger(__name__)
+
+
+class Telling:
+    """may_work: whether this process is the one that tells. woken: called when messages were queued."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        teller: Teller,
+        events: Events,
+        woken: Callable[[], None],
+        may_work: Callable[[], bool] = lambda: True,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._database = database
+        self._teller = teller
+        self._events = events
+        self._woken = woken
+        self._may_work = may_work
+        self._clock = clock
+        self._last: float | None = None
+        self._wake = threading.Event()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="floatscope-telling", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, *, timeout: float = 10.0) -> None:
+        self._stopping.set()
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout)
+
+    def wake(self) -> None:
+        """Something changed: what is due may be due earlier."""
+        self._wake.set()
+
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def look(self) -> float:
+        """Tells what is due and returns the seconds until more may be."""
+        now = self._clock()
+        self._mind_the_clock(now)
+        with self._database.read() as c:
+            to_silence = silencing.runs_to_change(c, now=now)
+        count = sum(self._silence(run_id, now) for run_id in to_silence)
+        with self._database.read() as c:
+            due_runs = telling.due_runs(c, now=now, limit=AT_ONCE)
+            due_channels = telling.due_channels(c, now=now)
+        for channel_id in due_channels:
+            with self._database.write() as c:
+                count += self._teller.summarise(c, channel_id, now=now)
+        for run_id in due_runs:
+            with self._database.write() as c:
+                run = runs.find(c, run_id, lock=True)
+                if run is not None:
+                    count += self._teller.tell(c, run, Touched(), now=now)
+        if count:
+            self._woken()
+        if len(due_runs) == AT_ONCE:
+            return 0.0
+        with self._database.read() as c:
+            moments = (telling.next_due(c), silences.next_change(c, now=now))
+        return min((max(m - self._clock(), 0.0) for m in moments if m is not None), default=LOOK_S)
+
+    def _silence(self, run_id: str, now: float) -> int:
+        with self._database.write() as c:
+            run = runs.find(c, run_id, lock=True)
+            if run is None:
+                return 0
+            moved = silencing.bring_in_line(c, run, now=now)
+            count = self._teller.tell(c, run, moved.touched, now=now) if moved.touched.changed else 0
+        for alert_id, state in moved.states.items():
+            self._events.publish("alert", run=run_id, alert=alert_id, state=state)
+        return count
+
+    def _mind_the_clock(self, now: float) -> None:
+        """After a start, or when the clock went back, times that lie ahead say nothing."""
+        if self._last is None or now < self._last - WENT_BACK_S:
+            with self._database.write() as c:
+                telling.clock_went_back(c, now=now)
+        self._last = now
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self._wake.clear()
+            wait = LOOK_S
+            try:
+                if self._may_work():
+                    wait = min(self.look(), LOOK_S)
+                else:
+                    self._last = None
+            except Exception:  # the database may be away for a while; what is due waits in it
+                _log.exception("telling of alerts failed; trying again in %g s", LOOK_S)
+            self._wake.wait(wait)
+            self._stopping.wait(REST_S)
