@@ -32,6 +32,11 @@ COMMANDS = {
     "serve": Command(
         "floatscope_server.cli", "server", "start the server: ingest, live diagnosis, dashboard, alerts"
     ),
+    "db": Command(
+        "floatscope_server.dbtool.cli",
+        "server",
+        "look after a server's database: status, backup, verify, move, schema",
+    ),
     "train": Command(
         "floatscope_trainer.cli",
         "trainer",

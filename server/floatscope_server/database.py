@@ -145,13 +145,12 @@ class Database:
     def rewrite(self) -> None:
         """Gives free room back by rewriting: SQLite as a whole, PostgreSQL what its own cleaning left."""
         if self.dialect == "sqlite":
-            self.set_journal("delete")  # fails while somebody else uses the file
             raw = self.engine.raw_connection()
             try:
                 raw.cursor().execute("vacuum").close()
             finally:
                 raw.close()
-            self.set_journal("wal")
+            self.empty_log()
             return
         with self.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             connection.exec_driver_sql("vacuum (analyze)")

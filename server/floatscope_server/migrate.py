@@ -51,11 +51,38 @@ def upgrade(database: Database, *, revision: str = "head") -> None:
 
 
 def downgrade(database: Database, *, revision: str) -> None:
-    """Takes migrations back down to ``revision`` (``base`` for an empty database)."""
+    """Takes migrations back down to ``revision`` (``base`` for an empty database).
+
+    Raises SchemaError if the older schema could not hold what is stored; nothing is changed then.
+    """
+    check_known(revision)
     config = _config()
     with database.write() as connection:
         config.attributes["connection"] = connection
-        alembic.command.downgrade(config, revision)
+        try:
+            alembic.command.downgrade(config, revision)
+        except RuntimeError as error:  # a migration's own words
+            raise SchemaError(str(error)) from error
+
+
+def check_known(revision: str) -> None:
+    """Raises SchemaError unless there is such a schema to go down to."""
+    known = {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
+    if revision != "base" and revision not in known:
+        raise SchemaError(f"there is no schema {revision!r}; known are base, {', '.join(sorted(known))}")
+
+
+def revision_of(database: Database) -> str | None:
+    """The schema the database has, None for one without any."""
+    with database.read() as connection:
+        return MigrationContext.configure(connection).get_current_revision()
+
+
+def newest() -> str:
+    """The schema this version works with."""
+    head = ScriptDirectory.from_config(_config()).get_current_head()
+    assert head is not None
+    return head
 
 
 def _config() -> Config:

@@ -83,7 +83,7 @@ def test_rows_that_are_written_meanwhile_go_too(services: Services) -> None:
     run = secret_run(services, batches=3)
     services.lifecycle.delete("r")
     late = {"run": run, "rank": 0, "kind": 2, "name": "amax", "part": 0, "chunk": 2, "length": 1}
-    seen = []
+    seen: list[int] = []
     real = removal.step
 
     def slow(c: Any, run: int, *, rows: int, now: float) -> int:

@@ -1,0 +1,1 @@
+"""``floatscope db``: looks after the database of a server, running or stopped."""

@@ -1,0 +1,82 @@
+"""Opens the database that the settings name, and never makes one by mistake."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+
+from floatscope_server import migrate
+from floatscope_server.database import Database
+from floatscope_server.settings import Settings
+
+
+class CannotDo(Exception):
+    """Something is in the way of a command; the message says what and what to do."""
+
+
+@contextmanager
+def opened(settings: Settings, *, current: bool = True) -> Iterator[Database]:
+    """The database of the settings. current: its schema must be the one of this version. Raises CannotDo."""
+    database = connect(settings.database, synchronous=settings.sqlite_synchronous)
+    try:
+        found, newest = migrate.revision_of(database), migrate.newest()
+        if found is None:
+            raise CannotDo(f"{shown(settings.database)} holds no floatscope database")
+        if current and found != newest:
+            raise CannotDo(
+                f"the database has schema {found}, this version of floatscope works with {newest}; "
+                "bring it there with: floatscope db upgrade"
+            )
+        yield database
+    finally:
+        database.close()
+
+
+def connect(url: str, *, synchronous: str = "FULL") -> Database:
+    """A database that is there and answers. Raises CannotDo."""
+    file = sqlite_file(url)
+    if file is not None and not file.is_file():
+        raise CannotDo(
+            f"there is no database {file}; name its folder with --data-dir or FLOATSCOPE_DATA_DIR, or its "
+            "address with FLOATSCOPE_DATABASE_URL"
+        )
+    try:
+        database = Database(url, synchronous=synchronous)
+        database.ping()
+    except ModuleNotFoundError as error:
+        raise CannotDo(
+            f"the package {error.name!r} is not installed here: pip install 'floatscope[postgres]'"
+        ) from error
+    except (SQLAlchemyError, ValueError) as error:
+        raise CannotDo(f"{shown(url)} cannot be opened: {reason(error)}") from error
+    return database
+
+
+def sqlite_file(url: str) -> Path | None:
+    """The file of an SQLite address, or None for another database. Raises CannotDo."""
+    try:
+        parsed = make_url(url)
+    except ArgumentError as error:
+        raise CannotDo(
+            "the address of the database cannot be read; expected postgresql://user@host/database or "
+            "sqlite:///path/to/floatscope.db"
+        ) from error
+    if parsed.get_backend_name() != "sqlite":
+        return None
+    if not parsed.database or parsed.database == ":memory:":
+        raise CannotDo("expected a file in the address of the database: sqlite:///path/to/floatscope.db")
+    return Path(parsed.database)
+
+
+def shown(url: str) -> str:
+    """The address without its password."""
+    return make_url(url).render_as_string(hide_password=True)
+
+
+def reason(error: Exception) -> str:
+    """First line of what the database said."""
+    return (str(getattr(error, "orig", None) or error).strip().splitlines() or [type(error).__name__])[0]
