@@ -40,8 +40,8 @@ SCHEMES = (
     *("twilio", "vonage", "nexmo", "sns", "clicksend", "messagebird", "msgbird", "plivo", "sinch"),
     *("signal", "signals", "whatsapp", "threema", "pushy", "onesignal", "notifiarr", "dot", "schan"),
 )
-"""Services that are called over HTTP or SMTP and name a receiver outside. Desktop, log, bus and queue services
-are not among them, nor those that post to any address: that is what kind ``webhook`` is for."""
+"""Services that are called over HTTP or SMTP and name a receiver outside. Desktop, log, bus and queue
+services are not among them, nor those that post to any address: that is what kind ``webhook`` is for."""
 KEPT_VARIABLES = ("PATH", "PYTHONPATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "TZ")
 CHILD = "floatscope_server.notify.apprise_child"
 

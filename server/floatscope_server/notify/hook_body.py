@@ -48,7 +48,6 @@ def test(name: str, *, now: float) -> dict[str, Any]:
 
 
 def _alert(subject: Subject, links: Links) -> dict[str, Any]:
-    onset = subject.finding.get("onset_step")
     return {
         **subject.finding,
         "id": subject.alert_id,
@@ -61,5 +60,5 @@ def _alert(subject: Subject, links: Links) -> dict[str, Any]:
         "finding_state": subject.finding.get("state"),
         "firing_since": None if subject.since is None else iso(subject.since),
         "url": links.alert(subject.alert_id),
-        "run_url": links.run(subject.run.run_id, at=onset if isinstance(onset, int) else None),
+        "run_url": links.run(subject.run.run_id, at=words.step_to_show(subject)),
     }

@@ -33,9 +33,8 @@ def message(notice: Notice, links: Links) -> dict[str, Any]:
         body += [_line(subject, links) for subject in others[:LISTED]]
         left_out = max(len(others) - LISTED, 0) + notice.more
         body += [f"and {left_out:,} more"] if left_out else []
-    onset = lead.finding.get("onset_step")
     body += ["", f"{'Alert' if over else 'Acknowledge'}: {links.alert(lead.alert_id)}"]
-    body.append(f"Run: {links.run(lead.run.run_id, at=onset if isinstance(onset, int) else None)}")
+    body.append(f"Run: {links.run(lead.run.run_id, at=words.step_to_show(lead))}")
     repeat = words.repeat_note(notice)
     rule = f"Rule {words.cut(lead.finding.get('rule'), NAME_CHARS)}"
     body.append(f"{rule}, {repeat}" if repeat else rule)
@@ -65,15 +64,18 @@ def _begun(notice: Notice) -> list[str]:
         late = words.noticed(finding)
         lines.append(f"Since: step {onset:,}{when}" + (f", {late}" if late else ""))
     lines.append("Began at: " + ", ".join(filter(None, (words.place(finding), words.rank_note(finding)))))
-    affected = words.affected(finding)
-    lines += [f"Effect: {affected}"] if affected else []
+    effect = words.effect(notice)
+    lines += [f"Effect: {', '.join(effect)}"] if effect else []
     rivals = words.rivals(finding)
     lines.append(f"Cause: {words.cause(finding)}" + (f" (next best: {rivals[0]})" if rivals else ""))
     for measured, where, expected in words.evidence(finding):
-        lines.append("Measured: " + ", ".join(filter(None, (measured, where and f"at {where}", expected))))
+        lines.append(
+            "Measured: " + ", ".join(filter(None, (measured, where))) + (expected and f" {expected}")
+        )
     if not words.is_sure(finding):
+        lines += ["", "Not sure yet:", *(f"- {candidate}" for candidate in words.candidates(finding))]
         test = words.decisive_test(finding)
-        return [*lines, "", "Not sure yet. What would decide it:", test] if test else lines
+        return [*lines, "What would decide it:", test] if test else lines
     steps = words.to_do(finding)
     numbered = steps if len(steps) == 1 else [f"{n}. {step}" for n, step in enumerate(steps, 1)]
     shown = [f"{k.replace('_', ' ')}: {v}" for k, v in words.settings(finding, notice.lead.run.recipe)]
@@ -87,6 +89,8 @@ def _over(lead: Subject) -> list[str]:
     )
     if isinstance(finding.get("resolved_step"), int):
         lines.append(f"Clean since: step {finding['resolved_step']:,}")
+    lasted = words.lasted(finding)
+    lines += [f"Lasted: {lasted}"] if lasted else []
     if lead.run.last_step is not None:
         lines.append(f"Now at: step {lead.run.last_step:,}")
     return lines

@@ -11,7 +11,7 @@ from floatscope_server.notify import words
 from floatscope_server.notify.links import Links
 from floatscope_server.notify.slack_text import code, context, curve, date, escape, fields, link, section
 from floatscope_server.notify.words import HEADLINE_CHARS, NAME_CHARS, OVER, TEXT_CHARS
-from floatscope_server.telling.notice import PASSED, SUMMARY, Notice, Subject
+from floatscope_server.telling.notice import SUMMARY, Notice, Subject
 
 SIGNS = {
     "critical": ":small_red_triangle:",
@@ -31,7 +31,7 @@ def message(notice: Notice, links: Links) -> dict[str, Any]:
     lead = notice.lead
     over = lead.event in OVER
     sign = OVER_SIGN if over else SIGNS.get(lead.severity, SIGNS["info"])
-    url = links.run(lead.run.run_id, at=_step_of(lead))
+    url = links.run(lead.run.run_id, at=words.step_to_show(lead))
     notes = ", ".join([escape(lead.run.name, NAME_CHARS), *(escape(n, 200) for n in words.standing(notice))])
     text = f"{sign} *{words.word(lead)}:* {link(url, escape(words.headline(lead), HEADLINE_CHARS))}\n{notes}"
     blocks = _over(notice) if over else _begun(notice)
@@ -70,11 +70,12 @@ def _over(notice: Notice) -> list[dict[str, Any]]:
     if lead.run.last_step is not None:
         pairs.append(("Now at", f"step {lead.run.last_step:,}, {date(notice.now)}"))
     pairs.append(("Began at", _where(finding)))
-    if isinstance(finding.get("onset_step"), int):
-        began = f"step {finding['onset_step']:,}"
-        pairs.append(("Began", began + ("" if notice.onset_time is None else f", {date(notice.onset_time)}")))
-    word = "It was" if lead.event == PASSED else "What it was"
-    return [section([f"{word}: {said}"]), fields(pairs)]
+    lasted = words.lasted(finding)
+    if lasted:
+        pairs.append(
+            ("Lasted", lasted + ("" if notice.onset_time is None else f"\n{date(notice.onset_time)}"))
+        )
+    return [section([f"What it was: {said}"]), fields(pairs)]
 
 
 def _what(finding: Mapping[str, Any]) -> list[str]:
@@ -86,8 +87,8 @@ def _what(finding: Mapping[str, Any]) -> list[str]:
         named += f": {escape(summary, TEXT_CHARS)}"
     lines = [named]
     for measured, where, expected in words.evidence(finding):
-        line = escape(measured, 3 * NAME_CHARS) + (f" at {code(where)}" if where else "")
-        lines.append(line + (f", {escape(expected, 2 * NAME_CHARS)}" if expected else ""))
+        line = escape(measured, 3 * NAME_CHARS) + (f", {code(where)}" if where else "")
+        lines.append(line + (f" {escape(expected, 2 * NAME_CHARS)}" if expected else ""))
     return lines
 
 
@@ -100,9 +101,9 @@ def _facts(notice: Notice) -> list[tuple[str, str]]:
         late = words.noticed(finding)
         out.append(("Since", began + (f"\n{late}" if late else "")))
     out.append(("Began at", _where(finding)))
-    affected = words.affected(finding)
-    if affected:
-        out.append(("Effect", affected))
+    effect = words.effect(notice)
+    if effect:
+        out.append(("Effect", "\n".join(effect)))
     rivals = words.rivals(finding)
     other = f"next best cause: {escape(rivals[0], 2 * NAME_CHARS)}" if rivals else "no other cause fits"
     out.append(("Checks", f"{words.sure(finding)}\n{other}"))
@@ -118,9 +119,9 @@ def _where(finding: Mapping[str, Any]) -> str:
 def _advice(subject: Subject) -> list[str]:
     finding = subject.finding
     if not words.is_sure(finding):
-        rivals = [escape(rival, 2 * NAME_CHARS) for rival in words.rivals(finding)]
+        candidates = [escape(candidate, 2 * NAME_CHARS) for candidate in words.candidates(finding)]
         test = escape(words.decisive_test(finding), TEXT_CHARS)
-        lines = ["*Not sure yet*" + (f" Candidates: {'; '.join(rivals)}." if rivals else "")]
+        lines = ["*Not sure yet*", *(f"\u2022 {candidate}" for candidate in candidates)]
         return [*lines, "*What would decide it*", test] if test else lines
     steps = [escape(step, TEXT_CHARS) for step in words.to_do(finding)]
     numbered = steps if len(steps) == 1 else [f"{n}. {step}" for n, step in enumerate(steps, 1)]
@@ -165,11 +166,6 @@ def _summary(notice: Notice, links: Links) -> dict[str, Any]:
     standing = [s.severity for s in notice.subjects if s.event not in OVER]
     worst = next((s for s in ("critical", "warning", "info") if s in standing), None)
     return _body(text, OVER_COLOUR if worst is None else COLOURS[worst], blocks)
-
-
-def _step_of(subject: Subject) -> int | None:
-    step = subject.finding.get("onset_step")
-    return step if isinstance(step, int) else None
 
 
 def _rule(notice: Notice) -> str:

@@ -25,10 +25,13 @@ TRANSLATED = tuple(
 """IPv6 ranges in which an IPv4 address hides, maybe private (RFC 4291, 2765, 6052, 8215, 3056, 4380)."""
 NOT_PUBLIC = tuple(
     ipaddress.ip_network(network)
-    for network in ("168.63.129.16/32", "192.0.0.0/24", "192.88.99.0/24", "100::/64", "3fff::/20", "5f00::/16")
+    for network in (
+        *("168.63.129.16/32", "192.0.0.0/24", "192.88.99.0/24"),
+        *("100::/64", "3fff::/20", "5f00::/16"),
+    )
 )
-"""Not to be called although a Python of today or a few years ago says that they are public: the machine below a
-cloud's virtual machine, and ranges set aside for protocols and documents (RFC 6890, 7526, 9637, 9602)."""
+"""Not to be called although some releases of Python say that they are public: the machine below a cloud's
+virtual machine, and ranges set aside for protocols and documents (RFC 6890, 7526, 9637, 9602)."""
 _HOST = re.compile(r"[A-Za-z0-9._-]{1,253}|[0-9A-Fa-f:.]{2,45}")
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from floatscope_server.telling.notice import ESCALATED, PASSED, RECOVERED, REPEATED, WORSENED, Notice, Subject
 
 HEADLINE_CHARS, TEXT_CHARS, NAME_CHARS = 180, 1200, 120
-EVIDENCE, SETTINGS, STEPS_TO_DO, RIVALS = 3, 2, 6, 2
+EVIDENCE, SETTINGS, STEPS_TO_DO, CANDIDATES = 3, 2, 6, 2
 SURE_ENOUGH = 0.6  # below it a message shows two candidates and the test that decides, and no instruction
 ORDINALS = ("", "first", "second", "third", "fourth", "fifth")
 OVER = (RECOVERED, PASSED)
@@ -42,7 +42,7 @@ def headline(subject: Subject) -> str:
         since = finding.get("resolved_step")
         text += f", clean since step {since:,}" if isinstance(since, int) else ""
         return cut(text[:1].upper() + text[1:], HEADLINE_CHARS)
-    return cut(finding.get("summary") or cause(finding), HEADLINE_CHARS)
+    return cut(finding.get("summary") or cause(finding), HEADLINE_CHARS).removesuffix(".")
 
 
 WHOLE_RUN = "the whole run"
@@ -104,9 +104,19 @@ def percent(share: object) -> str:
 
 
 def rivals(finding: Mapping[str, Any]) -> list[str]:
-    """Other causes that fit, likeliest first, without those that are as good as excluded."""
+    """Other causes that might be it, likeliest first, each with its probability."""
     found = [a for a in finding.get("alternatives") or [] if isinstance(a, Mapping)]
-    return [f"{cause(a)}, {percent(a.get('confidence')) or 'not known how likely'}" for a in found][:RIVALS]
+    return [_with_share(a) for a in found][:CANDIDATES]
+
+
+def candidates(finding: Mapping[str, Any]) -> list[str]:
+    """The causes between which it is not decided yet."""
+    own = [] if finding.get("cause") == "undetermined" else [_with_share(finding)]
+    return [*own, *rivals(finding)][:CANDIDATES]
+
+
+def _with_share(finding: Mapping[str, Any]) -> str:
+    return f"{cause(finding)}, {percent(finding.get('confidence')) or 'not known how likely'}"
 
 
 def is_sure(finding: Mapping[str, Any]) -> bool:
@@ -121,16 +131,15 @@ def evidence(finding: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     for item in [e for e in finding.get("evidence") or [] if isinstance(e, Mapping)][:EVIDENCE]:
         value = item.get("value")
         shown = number(value) if isinstance(value, int | float) else cut(value, NAME_CHARS)
-        measured = cut(item.get("signal"), NAME_CHARS)
-        measured += "" if value is None else f" {shown}"
+        measured = f"{cut(item.get('signal'), NAME_CHARS)}: {'no value' if value is None else shown}"
         if isinstance(item.get("step"), int):
-            measured += f" on step {item['step']:,}"
+            measured += f" at step {item['step']:,}"
         expected = item.get("expected")
         out.append(
             (
                 measured,
                 cut(item["tensor"], NAME_CHARS) if item.get("tensor") else "",
-                "" if expected in (None, "") else f"expected {cut(expected, NAME_CHARS)}",
+                "" if expected in (None, "") else f"(expected: {cut(expected, NAME_CHARS)})",
             )
         )
     return out
@@ -170,11 +179,35 @@ def noticed(finding: Mapping[str, Any]) -> str:
     return f"noticed at step {detected:,}" if late else ""
 
 
-def affected(finding: Mapping[str, Any]) -> str:
-    count = finding.get("affected_tensors")
-    if not isinstance(count, int) or count < 1:
+def effect(notice: Notice) -> list[str]:
+    """What it did so far: tensors, and the loss where it was known before and after."""
+    finding = notice.lead.finding
+    count, onset = finding.get("affected_tensors"), finding.get("onset_step")
+    parts = []
+    if isinstance(count, int) and count > 0:
+        parts.append(f"{count:,} tensor{'' if count == 1 else 's'} affected")
+    before = [v for step, v in notice.loss if isinstance(onset, int) and step < onset and v is not None]
+    after = [v for step, v in notice.loss if isinstance(onset, int) and step >= onset and v is not None]
+    if before and after:
+        parts.append(f"loss {number(before[-1])} before, {number(after[-1])} now")
+    return parts
+
+
+def lasted(finding: Mapping[str, Any]) -> str:
+    """Over which steps it was, of what is over."""
+    onset, end = finding.get("onset_step"), finding.get("resolved_step")
+    if not isinstance(onset, int):
         return ""
-    return f"{count:,} tensor{'' if count == 1 else 's'} affected"
+    if not isinstance(end, int) or end <= onset:
+        return f"from step {onset:,}"
+    return f"from step {onset:,}, {end - onset:,} step{'' if end - onset == 1 else 's'}"
+
+
+def step_to_show(subject: Subject) -> int | None:
+    """The step at which the run's page opens: where it began, or where it is clean again."""
+    name = "resolved_step" if subject.event in OVER else "onset_step"
+    step = subject.finding.get(name, subject.finding.get("onset_step"))
+    return step if isinstance(step, int) else None
 
 
 def repeat_note(notice: Notice) -> str:
