@@ -56,6 +56,7 @@ from floatscope_server.routes import (
     pages,
     runs,
     series,
+    silences,
 )
 from floatscope_server.routes import events as live
 from floatscope_server.routes import tokens as token_routes
@@ -221,7 +222,19 @@ def create_app(
     app.include_router(health.router)
     app.include_router(login.router)
     app.include_router(pages.router)
-    for module in (runs, batches, frames, series, alerts, channels, deliveries, live, token_routes, audit):
+    for module in (
+        runs,
+        batches,
+        frames,
+        series,
+        alerts,
+        silences,
+        channels,
+        deliveries,
+        live,
+        token_routes,
+        audit,
+    ):
         app.include_router(module.router, prefix=API)
     _answer_errors(app)
     return app

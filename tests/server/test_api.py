@@ -267,7 +267,10 @@ def test_what_people_do_with_an_alert(alerting: Client) -> None:
     last = act(action="not_the_cause", mute_until="2099-01-01T00:00:00Z").json
     assert (last["state"], last["mute_until"]) == ("resolved", "2099-01-01T00:00:00Z")
     events = [(event["event"], event["by"], event["after"]) for event in last["history"]]
-    assert events[1:3] == [("acknowledge", "user", "acknowledged"), ("note", "user", "acknowledged")]
+    assert events[1:3] == [
+        ("acknowledge", "environment", "acknowledged"),
+        ("note", "environment", "acknowledged"),
+    ]
     assert last["history"][1]["note"] == "looking"
     for bad in ({}, {"action": "explode"}, {"action": "note"}, {"action": "note", "note": " "}, {"x": 1}):
         assert alerting.call("PATCH", "/api/v1/alerts/late", bad).status == 422

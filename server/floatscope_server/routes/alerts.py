@@ -15,26 +15,25 @@ from starlette.responses import Response
 
 from floatscope.protocol.names import RUN_ID_PATTERN
 from floatscope_server.answers import Json
+from floatscope_server.callers import By
 from floatscope_server.errors import Refused
 from floatscope_server.routes import fields
 from floatscope_server.routes.fields import Cursor, Limit, ResourceId, Text
 from floatscope_server.services import Services, Use
-from floatscope_server.store import alerts, outbox
+from floatscope_server.store import alerts, outbox, silences
 from floatscope_server.store.alerts import AlertEvent, AlertRecord
+from floatscope_server.store.outbox import Delivery
+from floatscope_server.store.silences import Silence
+from floatscope_server.telling import actions
+from floatscope_server.telling.actions import Action
 from floatscope_server.telling.states import SEVERITIES, STATES
 from floatscope_server.times import iso
 
 router = APIRouter(tags=["alerts"])
 
-PERSON = "user"
 NOTE_CHARS = 4000
-STATE_AFTER = {
-    "acknowledge": "acknowledged",
-    "resolve": "resolved",
-    "reopen": "firing",
-    "not_the_cause": "resolved",
-}
-"""State of an alert after an action; a note changes none."""
+LISTED_LINES, LISTED_DELIVERIES = 50, 10  # of each alert in a list: the newest
+SHOWN_LINES, SHOWN_DELIVERIES = 2000, 200  # of one alert
 
 
 class AlertAction(BaseModel):
@@ -54,6 +53,7 @@ class AlertAction(BaseModel):
 def list_alerts(
     services: Use,
     run: Annotated[str | None, Query(pattern=f"^{RUN_ID_PATTERN}$")] = None,
+    project: Text = None,
     family: Text = None,
     cause: Text = None,
     severity: Text = None,
@@ -62,21 +62,24 @@ def list_alerts(
     cursor: Cursor = None,
     limit: Limit = 100,
 ) -> Response:
-    """Alerts, newest first. A filter takes several values, separated by commas."""
+    """Alerts, newest first. ``family``, ``cause``, ``severity`` and ``state`` take several values, separated
+    by commas. Of each alert only the newest lines of history and deliveries are listed.
+    """
     with services.database.read() as c:
         found = alerts.listed(
             c,
             run_id=run,
+            project=None if project is None else fields.name(project, field="project"),
             family=fields.listed(family, field="family"),
             cause=fields.listed(cause, field="cause"),
             severity=fields.listed(severity, field="severity", allowed=SEVERITIES),
             state=fields.listed(state, field="state", allowed=STATES),
-            since=None if since is None else _unix(since, field="since"),
+            since=None if since is None else unix(since, field="since"),
             before=fields.cursor(cursor),
             limit=limit + 1,
         )
         more = found[limit - 1].number if len(found) > limit else None
-        items = _shown(c, found[:limit])
+        items = _shown(c, found[:limit], lines=LISTED_LINES, deliveries=LISTED_DELIVERIES)
     return Json({"items": items, "next_cursor": fields.next_cursor(more)})
 
 
@@ -89,37 +92,43 @@ def show_alert(alert_id: ResourceId, services: Use) -> Response:
 
 
 @router.patch("/alerts/{alert_id}", openapi_extra=fields.body_of(AlertAction), response_class=Json)
-async def act_on_alert(request: Request, alert_id: ResourceId, services: Use) -> Response:
+async def act_on_alert(request: Request, alert_id: ResourceId, services: Use, by: By) -> Response:
     """Acknowledge, resolve, reopen, note, or say that this is not the cause."""
     action = await fields.read_json(request, AlertAction)
     if action.action == "note" and not (action.note or "").strip():
         raise Refused("note", "a text", "nothing")
-    return await anyio.to_thread.run_sync(_act, services, alert_id, action)
-
-
-def _act(services: Services, alert_id: str, action: AlertAction) -> Response:
-    now = time.time()
-    note = (
-        None if action.note is None else action.note.encode("utf-8", "replace").decode().replace("\x00", "")
+    until = None if action.mute_until is None else unix(action.mute_until, field="mute_until")
+    wanted = Action(
+        event=action.action,
+        by=by.name,
+        note=fields.storable(action.note),
+        sets_mute="mute_until" in action.model_fields_set,
+        mute_until=until,
     )
+    return await anyio.to_thread.run_sync(_act, services, alert_id, wanted)
+
+
+def _act(services: Services, alert_id: str, action: Action) -> Response:
     with services.database.write() as c:
-        alert = alerts.get(c, alert_id)
-        after = STATE_AFTER.get(action.action, alert.state)
-        if after != alert.state:
-            alerts.set_state(c, alert_id, after)
-        if "mute_until" in action.model_fields_set:
-            until = None if action.mute_until is None else _unix(action.mute_until, field="mute_until")
-            alerts.mute(c, alert_id, until)
-        alerts.add_event(c, alert_id, AlertEvent(now, action.action, PERSON, alert.state, after, note))
-        (item,) = _shown(c, [alerts.get(c, alert_id)])
-    services.events.publish("alert", run=alert.run_id, alert=alert_id, state=after)
+        alert = actions.act(c, services.telling.teller, alert_id, action, now=time.time())
+        (item,) = _shown(c, [alert])
+    services.events.publish("alert", run=alert.run_id, alert=alert_id, state=alert.state)
+    services.crew.changes.tell("telling")
     return Json(item)
 
 
-def _shown(c: Connection, found: Sequence[AlertRecord]) -> list[dict[str, Any]]:
+def _shown(
+    c: Connection,
+    found: Sequence[AlertRecord],
+    *,
+    lines: int = SHOWN_LINES,
+    deliveries: int = SHOWN_DELIVERIES,
+) -> list[dict[str, Any]]:
     """Alerts as the API shows them: flat, the finding's fields beside the alert's own."""
     ids = [alert.id for alert in found]
-    history, deliveries = alerts.history(c, ids), outbox.deliveries(c, ids)
+    history = alerts.history(c, ids, newest=lines)
+    told = outbox.deliveries(c, ids, newest=deliveries)
+    silenced_by = silences.of_ids(c, {alert.silence for alert in found if alert.silence is not None})
     return [
         {
             **alert.finding,
@@ -130,36 +139,55 @@ def _shown(c: Connection, found: Sequence[AlertRecord]) -> list[dict[str, Any]]:
             "finding_state": alert.finding_state,
             "first_seen": iso(alert.first_seen),
             "last_seen": iso(alert.last_seen),
-            "mute_until": None if alert.mute_until is None else iso(alert.mute_until),
-            "history": [
-                {
-                    "time": iso(event.time),
-                    "event": event.event,
-                    "by": event.by,
-                    "before": event.before,
-                    "after": event.after,
-                    "note": event.note,
-                }
-                for event in history[alert.id]
-            ],
-            "deliveries": [
-                {
-                    "channel": delivery.channel,
-                    "event": delivery.event,
-                    "state": delivery.state,
-                    "attempts": delivery.attempts,
-                    "created": iso(delivery.created),
-                    "finished": None if delivery.finished is None else iso(delivery.finished),
-                    "error": delivery.error,
-                }
-                for delivery in deliveries[alert.id]
-            ],
+            "firing_since": _iso(alert.firing_since),
+            "mute_until": _iso(alert.mute_until),
+            "silence": _silence(silenced_by.get(alert.silence or "")),
+            "history": [_line(event) for event in history[alert.id]],
+            "deliveries": [_delivery(delivery) for delivery in told[alert.id]],
         }
         for alert in found
     ]
 
 
-def _unix(moment: datetime, *, field: str) -> float:
+def _line(event: AlertEvent) -> dict[str, Any]:
+    return {
+        "time": iso(event.time),
+        "event": event.event,
+        "by": event.by,
+        "before": event.before,
+        "after": event.after,
+        "note": event.note,
+    }
+
+
+def _delivery(delivery: Delivery) -> dict[str, Any]:
+    return {
+        "channel": delivery.channel,
+        "event": delivery.event,
+        "state": delivery.state,
+        "attempts": delivery.attempts,
+        "created": iso(delivery.created),
+        "finished": _iso(delivery.finished),
+        "error": delivery.error,
+    }
+
+
+def _silence(silence: Silence | None) -> dict[str, Any] | None:
+    if silence is None:
+        return None
+    return {
+        "id": silence.id,
+        "ends": _iso(silence.ends),
+        "note": silence.note,
+        "created_by": silence.created_by,
+    }
+
+
+def _iso(moment: float | None) -> str | None:
+    return None if moment is None else iso(moment)
+
+
+def unix(moment: datetime, *, field: str) -> float:
     """Unix seconds; a time without a zone counts as UTC."""
     aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)
     try:

@@ -59,6 +59,11 @@ def name(text: str, *, field: str) -> str:
         raise from_protocol(error) from error
 
 
+def storable(text: str | None) -> str | None:
+    """A text without what a database cannot hold: lone surrogates and NUL."""
+    return None if text is None else text.encode("utf-8", "replace").decode().replace("\x00", "")
+
+
 def cursor(text: str | None) -> int | None:
     """The number behind a cursor."""
     if text is None:

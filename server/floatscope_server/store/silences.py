@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, fields
 
 from sqlalchemy import Connection, func, insert, or_, select, update
@@ -69,6 +70,14 @@ def get(c: Connection, silence_id: str) -> Silence:
     return Silence(**row._mapping)
 
 
+def of_ids(c: Connection, silence_ids: Collection[str]) -> dict[str, Silence]:
+    """Silences by their ids; asks nothing if there are none."""
+    if not silence_ids:
+        return {}
+    query = select(*_COLUMNS).where(_silence.c.id.in_(silence_ids))
+    return {row.id: Silence(**row._mapping) for row in c.execute(query)}
+
+
 def listed(
     c: Connection, *, now: float, state: str | None = None, before: int | None = None, limit: int
 ) -> list[Silence]:
@@ -98,10 +107,11 @@ def not_ended(c: Connection, *, now: float) -> int:
     return int(c.execute(select(func.count()).select_from(_silence).where(goes_on)).scalar_one())
 
 
-def end(c: Connection, silence_id: str, *, by: str, now: float) -> None:
-    """Ends a silence before its time; one that ended by itself stays as it is."""
+def end(c: Connection, silence_id: str, *, by: str, now: float) -> bool:
+    """Ends a silence before its time; False if it had ended already."""
     goes_on = or_(_silence.c.ends.is_(None), _silence.c.ends > now)
-    c.execute(update(_silence).where(_silence.c.id == silence_id, goes_on).values(ends=now, ended_by=by))
+    ended = update(_silence).where(_silence.c.id == silence_id, goes_on).values(ends=now, ended_by=by)
+    return c.execute(ended.returning(_silence.c.id)).first() is not None
 
 
 def next_change(c: Connection, *, now: float) -> float | None:

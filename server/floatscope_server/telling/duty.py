@@ -40,7 +40,7 @@ class Telling:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._database = database
-        self._teller = teller
+        self.teller = teller
         self._events = events
         self._woken = woken
         self._may_work = may_work
@@ -70,20 +70,18 @@ class Telling:
         """Tells what is due and returns the seconds until more may be."""
         now = self._clock()
         self._mind_the_clock(now)
-        with self._database.read() as c:
-            to_silence = silencing.runs_to_change(c, now=now)
-        count = sum(self._silence(run_id, now) for run_id in to_silence)
+        count = self.apply_silences(now)
         with self._database.read() as c:
             due_runs = telling.due_runs(c, now=now, limit=AT_ONCE)
             due_channels = telling.due_channels(c, now=now)
         for channel_id in due_channels:
             with self._database.write() as c:
-                count += self._teller.summarise(c, channel_id, now=now)
+                count += self.teller.summarise(c, channel_id, now=now)
         for run_id in due_runs:
             with self._database.write() as c:
                 run = runs.find(c, run_id, lock=True)
                 if run is not None:
-                    count += self._teller.tell(c, run, Touched(), now=now)
+                    count += self.teller.tell(c, run, Touched(), now=now)
         if count:
             self._woken()
         if len(due_runs) == AT_ONCE:
@@ -92,13 +90,23 @@ class Telling:
             moments = (telling.next_due(c), silences.next_change(c, now=now))
         return min((max(m - self._clock(), 0.0) for m in moments if m is not None), default=LOOK_S)
 
+    def apply_silences(self, now: float | None = None) -> int:
+        """Silences what is to be silent now and lets go of the rest; returns the number of messages queued.
+
+        Any worker may do it, also one that does not tell.
+        """
+        now = self._clock() if now is None else now
+        with self._database.read() as c:
+            run_ids = silencing.runs_to_change(c, now=now)
+        return sum(self._silence(run_id, now) for run_id in run_ids)
+
     def _silence(self, run_id: str, now: float) -> int:
         with self._database.write() as c:
             run = runs.find(c, run_id, lock=True)
             if run is None:
                 return 0
             moved = silencing.bring_in_line(c, run, now=now)
-            count = self._teller.tell(c, run, moved.touched, now=now) if moved.touched.changed else 0
+            count = self.teller.tell(c, run, moved.touched, now=now) if moved.touched.changed else 0
         for alert_id, state in moved.states.items():
             self._events.publish("alert", run=run_id, alert=alert_id, state=state)
         return count

@@ -28,7 +28,7 @@ def runs_to_change(c: Connection, *, now: float) -> list[str]:
     """Ids of runs with an alert that a silence covers and that is not silenced, or the other way round."""
     active = silences.active(c, now=now)
     light = alerts.in_states(c, (FIRING, SILENCED) if active else (SILENCED,))
-    return sorted({alert.run_id for alert in light if _cover(active, alert) != alert.silence})
+    return sorted({alert.run_id for alert in light if cover_of(active, alert) != alert.silence})
 
 
 def bring_in_line(c: Connection, run: RunRecord, *, now: float) -> Moved:
@@ -36,7 +36,7 @@ def bring_in_line(c: Connection, run: RunRecord, *, now: float) -> Moved:
     active = silences.active(c, now=now)
     moved = Moved()
     for alert in alerts.of_run(c, run.id, states=(FIRING, SILENCED), lock=True):
-        cover = _cover(active, alert)
+        cover = cover_of(active, alert)
         if cover == alert.silence:
             continue
         if cover is None:
@@ -66,7 +66,8 @@ def _release(c: Connection, alert: AlertRecord, now: float) -> None:
     telling.start_over(c, [alert.id], now=now)
 
 
-def _cover(active: Sequence[Silence], alert: AlertRecord | Light) -> str | None:
+def cover_of(active: Sequence[Silence], alert: AlertRecord | Light) -> str | None:
+    """The id of the silence that covers the alert."""
     return covering(
         active,
         run_id=alert.run_id,

@@ -72,7 +72,7 @@ class Teller:
         """Tells what is to be told of the run now; returns the number of messages that were queued."""
         on = {channel.id: channel for channel in channels.listed(c) if channel.enabled}
         if touched.begun and on:
-            self._open_lines(c, run, touched.begun, on.values())
+            _open_lines(c, run, touched.begun, tuple(on.values()))
         lines = [line for line in telling.of_run(c, run.id, touched.changed) if line.channel in on]
         found = alerts.of_ids(c, {line.alert for line in lines}) if lines else {}
         count = 0
@@ -105,17 +105,9 @@ class Teller:
                 begun.append(_Told(alert, line, decision.event, run))
         return self._queue(c, channel, begun, terms, now, event=SUMMARY)
 
-    def _open_lines(
-        self, c: Connection, run: RunRecord, begun: Sequence[str], on: Sequence[ChannelRecord] | Any
-    ) -> None:
-        severity_of = {alert.id: alert.severity for alert in alerts.of_ids(c, begun).values()}
-        for channel in on:
-            wanted = [
-                alert
-                for alert, severity in severity_of.items()
-                if channel.wants(severity=severity, project=run.project)
-            ]
-            telling.open_lines(c, run.id, wanted, [channel.id])
+    def open_lines(self, c: Connection, run: RunRecord, alert_ids: Sequence[str]) -> None:
+        """From now on the channels that want these alerts hear of them."""
+        _open_lines(c, run, alert_ids, [channel for channel in channels.listed(c) if channel.enabled])
 
     def _tell_channel(
         self,
@@ -189,6 +181,17 @@ class Teller:
             group_s=self._group_s,
             flap_s=self._flap_s,
         )
+
+
+def _open_lines(c: Connection, run: RunRecord, alert_ids: Sequence[str], on: Sequence[ChannelRecord]) -> None:
+    severity_of = {alert.id: alert.severity for alert in alerts.of_ids(c, alert_ids).values()}
+    for channel in on:
+        wanted = [
+            alert
+            for alert, severity in severity_of.items()
+            if channel.wants(severity=severity, project=run.project)
+        ]
+        telling.open_lines(c, run.id, wanted, [channel.id])
 
 
 def after_telling(heard: Heard, event: str, *, severity: str, now: float) -> Heard:
