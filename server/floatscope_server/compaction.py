@@ -15,7 +15,7 @@ from floatscope_server.chunk_plan import MAX_CELLS, MAX_ROWS
 from floatscope_server.chunk_writer import Interrupted
 from floatscope_server.database import Database
 from floatscope_server.rewriting import HOT_BATCHES, Rewriter
-from floatscope_server.store import claims, hot
+from floatscope_server.store import claims, hot, runs
 from floatscope_server.store.tensor_tables import TensorTables
 from floatscope_server.store.tiles import Objects
 
@@ -48,6 +48,7 @@ class Compactor:
         self._woken = threading.Event()
         self._guard = threading.Lock()
         self._wanted: OrderedDict[tuple[int, int], None] = OrderedDict()
+        self._ended: set[str] = set()
         self._failures = 0
         self.rewriter = Rewriter(
             database=database,
@@ -78,12 +79,11 @@ class Compactor:
             self._wanted[run, rank] = None
         self._woken.set()
 
-    def ended(self, run: int) -> None:
+    def ended(self, run_id: str) -> None:
         """The run ended: what it has in hot batches is rewritten too."""
-        with self._database.read() as c:
-            ranks = hot.ranks(c, run)
-        for rank in ranks:
-            self.wake(run, rank)
+        with self._guard:
+            self._ended.add(run_id)
+        self._woken.set()
 
     def _run(self) -> None:
         looked = -LOOK_S
@@ -92,6 +92,7 @@ class Compactor:
                 if time.monotonic() - looked >= LOOK_S:
                     looked = time.monotonic()
                     self._look()
+                self._look_at_ended()
                 while (found := self._next()) is not None and not self._stopping.is_set():
                     self._rewrite(*found)
                 self._failures = 0
@@ -125,6 +126,17 @@ class Compactor:
         with self._guard:
             for key in found:
                 self._wanted[key] = None
+
+    def _look_at_ended(self) -> None:
+        with self._guard:
+            ended, self._ended = self._ended, set()
+        for run_id in sorted(ended):
+            with self._database.read() as c:
+                run = runs.find(c, run_id)
+                ranks = [] if run is None else hot.ranks(c, run.id)
+            for rank in ranks:
+                assert run is not None
+                self.wake(run.id, rank)
 
     def _next(self) -> tuple[int, int] | None:
         with self._guard:

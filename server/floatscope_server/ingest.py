@@ -18,6 +18,7 @@ from floatscope.protocol.errors import ProtocolError
 from floatscope.protocol.judgement import Judgement as BriefJudgement
 from floatscope.protocol.runinfo import RunInfo, TensorTable
 from floatscope_server.body import Body
+from floatscope_server.compaction import is_due
 from floatscope_server.database import Database
 from floatscope_server.diagnosis import Diagnosis, Judgement
 from floatscope_server.errors import Busy, Refused, SeqConflict, SeqGap, from_protocol
@@ -69,6 +70,7 @@ class Ingest:
         locks: RunLocks,
         events: Events,
         baseline_grew: Callable[[str], None],
+        compact_later: Callable[[int, int], None],
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._database = database
@@ -78,6 +80,7 @@ class Ingest:
         self._locks = locks
         self._events = events
         self._baseline_grew = baseline_grew
+        self._compact_later = compact_later
         self._clock = clock
         self._closer_look = CloserLook()
         self._cache_guard = threading.Lock()
@@ -133,12 +136,13 @@ class Ingest:
                     key = replace(
                         key, tensor_table=self._tensor_tables.add(c, run.id, table or _names_only(batch))
                     )
-                if not batches.write(c, run.id, key, batch, digest=body.digest, received=now, glance=seen):
+                size = batches.write(c, run.id, key, batch, digest=body.digest, received=now, glance=seen)
+                if size is None:
                     raise _Moved
-                runs.place(
-                    c, run.id, RankPosition(rank, seq + 1, segment, _last_step(batch, at, segment), now)
-                )
+                stands = RankPosition(rank, seq + 1, segment, _last_step(batch, at, segment), now)
+                hot_rows, hot_batches = runs.place(c, run.id, stands, rows=len(batch))
                 runs.change(c, run.id, _progress(locked, key, seen, now))
+                runs.add_bytes(c, run.id, size)
                 news = self._outcome.store(c, run, judgement, now=now)
         except BaseException:
             self._diagnosis.forget(run.id)
@@ -148,6 +152,9 @@ class Ingest:
         if locked.status == "stalled":
             self._events.publish("run", run=run_id, status="running")
         self._baseline_grew(run_id)
+        cells_a_row = len(batch.tensor_names) * len(batch.stats)
+        if is_due(hot_rows=hot_rows, hot_batches=hot_batches, cells_a_row=cells_a_row):
+            self._compact_later(run.id, rank)
         asked = self._closer_look.settings(
             judgement.verdict, last_step=key.last_step, run=run.id, tensors=described.tensors
         )

@@ -55,6 +55,7 @@ class Lifecycle:
         events: Events,
         refresh_later: Callable[[str], None],
         deleted: Callable[[], None] = lambda: None,
+        ended: Callable[[str], None] = lambda _run_id: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._database = database
@@ -64,6 +65,7 @@ class Lifecycle:
         self._events = events
         self._refresh_later = refresh_later
         self._deleted = deleted
+        self._ended = ended
         self._clock = clock
 
     def open(self, run_id: str | None, given: RunInfo) -> Opened:
@@ -116,6 +118,7 @@ class Lifecycle:
                 values={"status": status, "reason": reason},
             )
         self._events.publish("run", run=run_id, status=status)
+        self._ended(run_id)
 
     def refresh(self, run_id: str) -> None:
         """Compares the run with what its baseline sent meanwhile."""

@@ -10,6 +10,7 @@ from fastapi import Depends, Request
 
 from floatscope_dashboards.pages import Pages
 from floatscope_server.access import Access
+from floatscope_server.compaction import Compactor
 from floatscope_server.database import Database
 from floatscope_server.doorkeeper import Doorkeeper
 from floatscope_server.events import Events
@@ -43,6 +44,7 @@ class Services:
     ingest: Ingest
     lifecycle: Lifecycle
     remover: Remover
+    compactor: Compactor
     messages: Messages
     sender: Sender
     telling: Telling

@@ -13,7 +13,7 @@ from floatscope.protocol import strict_json
 from floatscope.protocol.batch import Batch, lost_batch
 from floatscope_server import tables
 from floatscope_server.database import upsert
-from floatscope_server.store import blocks, chunk_batches, chunks, kinds, runs, tiles
+from floatscope_server.store import blocks, chunk_batches, chunks, frames, kinds, runs, tiles
 from floatscope_server.store.tensor_tables import TensorTables
 from floatscope_server.store.tiles import Objects
 
@@ -54,17 +54,23 @@ def write(
     digest: bytes,
     received: float,
     glance: dict[str, float],
-) -> bool:
-    """Stores the batch with its blocks; False, and nothing stored, if this seq is there already."""
+) -> int | None:
+    """Stores the batch with its blocks and returns their bytes; None, and nothing stored, if this seq is
+    there already.
+    """
     values = {name: getattr(key, name) for name in BatchKey.__dataclass_fields__}
     statement = upsert(c, _batch).values(
         run=run, digest=digest, received=received, glance_json=strict_json.dumps(glance), **values
     )
     if c.execute(statement.on_conflict_do_nothing().returning(_batch.c.seq)).first() is None:
-        return False
-    blocks.write(c, run, key.rank, key.seq, batch)
+        return None
+    size = blocks.write(c, run, key.rank, key.seq, batch)
+    if key.tensor_table is not None:
+        frames.write(
+            c, run, key.rank, key.seq, segment=key.segment, tensor_table=key.tensor_table, batch=batch
+        )
     runs.add_series(c, run, key.rank, blocks.series_of(batch))
-    return True
+    return size
 
 
 def keys(

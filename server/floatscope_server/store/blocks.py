@@ -20,10 +20,10 @@ from floatscope_server.store.kinds import HISTOGRAM, ROWS, SCALARS, STAT
 _block = tables.block
 
 
-def write(c: Connection, run: int, rank: int, seq: int, batch: Batch) -> None:
-    """Stores every number of the batch. A hole of lost steps has none."""
+def write(c: Connection, run: int, rank: int, seq: int, batch: Batch) -> int:
+    """Stores every number of the batch and returns the bytes it took. A hole of lost steps has none."""
     if batch.lost is not None:
-        return
+        return 0
     rows: list[tuple[int, str, bytes]] = [
         (ROWS, "", pack([batch.step, batch.time, batch.stat_row, batch.hist_row])),
         (SCALARS, "", pack([_names(batch.scalar_names), batch.scalars, pack_mask(batch.scalars_present)])),
@@ -39,6 +39,7 @@ def write(c: Connection, run: int, rank: int, seq: int, batch: Batch) -> None:
             for kind, name, data in rows
         ],
     )
+    return sum(len(data) for _kind, _name, data in rows)
 
 
 def read(

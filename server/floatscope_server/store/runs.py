@@ -130,6 +130,11 @@ def change(c: Connection, run: int, values: Mapping[str, Any]) -> None:
     c.execute(update(tables.run).where(tables.run.c.id == run).values(columns))
 
 
+def add_bytes(c: Connection, run: int, size: int) -> None:
+    """Counts bytes of telemetry that were stored."""
+    c.execute(update(tables.run).where(tables.run.c.id == run).values(bytes=tables.run.c.bytes + size))
+
+
 def position(c: Connection, run: int, rank: int) -> RankPosition:
     """Where the rank stands; a rank that never sent anything stands at the beginning."""
     row = c.execute(select(tables.rank).where(tables.rank.c.run == run, tables.rank.c.rank == rank)).first()
@@ -142,16 +147,26 @@ def positions(c: Connection, run: int) -> tuple[RankPosition, ...]:
     return tuple(_position(row) for row in rows)
 
 
-def place(c: Connection, run: int, at: RankPosition) -> None:
-    """Stores where the rank stands now."""
+def place(c: Connection, run: int, at: RankPosition, *, rows: int) -> tuple[int, int]:
+    """Stores where the rank stands after a batch of so many rows.
+
+    Returns how many rows and how many batches it has that are in no chunk.
+    """
     values = {
         "next_seq": at.next_seq,
         "segment": at.segment,
         "last_step": at.last_step,
         "last_seen": at.last_seen,
     }
-    statement = upsert(c, tables.rank).values(run=run, rank=at.rank, **values)
-    c.execute(statement.on_conflict_do_update(index_elements=["run", "rank"], set_=values))
+    hot = tables.rank.c.hot_rows
+    statement = (
+        upsert(c, tables.rank)
+        .values(run=run, rank=at.rank, hot_rows=rows, **values)
+        .on_conflict_do_update(index_elements=["run", "rank"], set_={**values, "hot_rows": hot + rows})
+        .returning(hot, tables.rank.c.chunked_seq)
+    )
+    hot_rows, chunked_seq = c.execute(statement).one()
+    return hot_rows, at.next_seq - chunked_seq
 
 
 def listed(
