@@ -17,7 +17,7 @@ from floatscope_server.database import Database
 from floatscope_server.errors import RunNotFound, SeqConflict, SeqGap
 from floatscope_server.services import Services
 from floatscope_server.settings import Settings
-from floatscope_server.store import batches, outbox, reads, runs
+from floatscope_server.store import batches, outbox, reads, runs, sending
 from floatscope_server.store.reads import Span
 from tests.server.samples import TABLE, TENSORS, Scripted, as_stored, body, finding, ingest, lines, rows
 
@@ -151,25 +151,11 @@ def test_alert_and_messages_are_stored_with_the_batch_and_in_order(services: Ser
     for seq in range(6):
         ingest(services, "r", seq, body(rows(seq * 10, 10)))
     with services.database.read() as c:
-        waiting = outbox.due(c, now=1e12, limit=10)
-        assert [message.event for message in waiting] == ["raised"]  # the next one only after it
+        (waiting,) = sending.waiting(c, now=1e12, longest_wait_s=60.0)
         everything = outbox.deliveries(c, ["f"])["f"]
         assert [delivery.event for delivery in everything] == ["raised", "recovered"]
-    with services.database.write() as c:
-        outbox.sent(c, waiting[0].id, now=1.0)
-    with services.database.read() as c:
-        assert [message.event for message in outbox.due(c, now=1e12, limit=10)] == ["recovered"]
-
-
-def test_a_failed_message_waits_and_holds_back_those_behind_it(services: Services) -> None:
-    for seq in range(6):
-        ingest(services, "r", seq, body(rows(seq * 10, 10)))
-    with services.database.write() as c:
-        (message,) = outbox.due(c, now=1e12, limit=10)
-        outbox.failed(c, message.id, error="503", due=2e12)
-    with services.database.read() as c:
-        assert outbox.due(c, now=1e12, limit=10) == []
-        assert outbox.next_due(c) == 2e12
+        first = min(item.id for item in sending.of_channel(c, waiting.channel, states=(), before=None, limit=9))
+        assert waiting.ready == first  # the next one only after it
 
 
 def test_delete_leaves_nothing_and_the_name_is_free_again(services: Services) -> None:

@@ -26,7 +26,7 @@ from floatscope_server.notify.webhook import DeliveryFailed
 from floatscope_server.routes import fields
 from floatscope_server.routes.fields import ResourceId
 from floatscope_server.services import Services, Use
-from floatscope_server.store import audit, channels
+from floatscope_server.store import audit, channels, telling
 from floatscope_server.store.channels import ChannelRecord
 from floatscope_server.telling.quiet_hours import QuietHours
 from floatscope_server.telling.terms import check_escalate_s, check_repeat_s
@@ -199,7 +199,9 @@ def _change(services: Services, by: Caller, channel_id: str, given: ChannelChang
     with services.database.write() as c:
         record = replace(channels.get(c, channel_id), **changes)
         channels.put(c, record)
+        telling.look_again_at_channel(c, channel_id, now=time.time())
         _write_audit(c, by, "channel.change", record, fields=sorted(changes))
+    services.telling.wake()
     services.sender.wake()
     return Json(_shown(services, record) | made)
 

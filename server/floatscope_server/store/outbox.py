@@ -5,12 +5,11 @@ A message is stored in the transaction of what it tells, so neither exists alone
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy import Connection, func, insert, select
 
 from floatscope.protocol import strict_json
 from floatscope_server import tables
@@ -19,19 +18,6 @@ from floatscope_server.database import upsert
 _outbox = tables.outbox
 _about = tables.outbox_alert
 SHOWN = 20  # messages of an alert that are shown unless more are asked for
-
-
-@dataclass(frozen=True)
-class Message:
-    """A message that waits. ``attempts``: how often it was tried in vain."""
-
-    id: int
-    channel: str
-    alert: str
-    event: str
-    body: dict[str, Any]
-    created: float
-    attempts: int
 
 
 @dataclass(frozen=True)
@@ -83,52 +69,6 @@ def add(
     return int(row.id)
 
 
-def due(c: Connection, *, now: float, limit: int) -> list[Message]:
-    """Messages to send now.
-
-    Of the messages about one alert on one channel only the oldest that waits, so order is kept.
-    """
-    query = (
-        select(_outbox)
-        .join(tables.channel, tables.channel.c.id == _outbox.c.channel)
-        .where(_outbox.c.id.in_(_heads()), _outbox.c.due <= now, tables.channel.c.enabled)
-        .order_by(_outbox.c.id)
-        .limit(limit)
-    )
-    return [
-        Message(
-            row.id, row.channel, row.alert, row.event, json.loads(row.body_json), row.created, row.attempts
-        )
-        for row in c.execute(query)
-    ]
-
-
-def next_due(c: Connection) -> float | None:
-    """When the next message of an enabled channel is to be sent, or None if none waits."""
-    query = (
-        select(func.min(_outbox.c.due))
-        .join(tables.channel, tables.channel.c.id == _outbox.c.channel)
-        .where(_outbox.c.id.in_(_heads()), tables.channel.c.enabled)
-    )
-    return c.execute(query).scalar()
-
-
-def sent(c: Connection, message: int, *, now: float) -> None:
-    values = {"state": "sent", "attempts": _outbox.c.attempts + 1, "finished": now, "error": None}
-    c.execute(update(_outbox).where(_outbox.c.id == message).values(**values))
-
-
-def failed(c: Connection, message: int, *, error: str, due: float) -> None:
-    """Another attempt was in vain; the message is tried again when it is due."""
-    values = {"attempts": _outbox.c.attempts + 1, "error": error, "due": due}
-    c.execute(update(_outbox).where(_outbox.c.id == message).values(**values))
-
-
-def given_up(c: Connection, message: int, *, error: str, now: float) -> None:
-    values = {"state": "dead", "attempts": _outbox.c.attempts + 1, "error": error, "finished": now}
-    c.execute(update(_outbox).where(_outbox.c.id == message).values(**values))
-
-
 def deliveries(
     c: Connection, alert_ids: Collection[str], *, newest: int = SHOWN
 ) -> dict[str, list[Delivery]]:
@@ -153,12 +93,3 @@ def deliveries(
             Delivery(row.channel, row.what, row.state, row.attempts, row.created, row.finished, row.error)
         )
     return out
-
-
-def _heads() -> Any:
-    """The oldest waiting message of every (channel, alert)."""
-    return (
-        select(func.min(_outbox.c.id))
-        .where(_outbox.c.state == "pending")
-        .group_by(_outbox.c.channel, _outbox.c.alert)
-    )
