@@ -12,16 +12,24 @@ from floatscope.protocol.json_rows import rows_from_batch
 from floatscope_server.database import Database
 from floatscope_server.store import batches, reads
 from floatscope_server.store.reads import Rows, Span
+from floatscope_server.store.sequence import BatchSequence
 from floatscope_server.store.tensor_tables import TensorTables
+from floatscope_server.store.tiles import Objects
 
 PIECE_BYTES = 64 * 1024
 
 
 def rows(
-    database: Database, run: int, ranks: Sequence[int], span: Span, *, tensor_tables: TensorTables
+    database: Database,
+    run: int,
+    ranks: Sequence[int],
+    span: Span,
+    *,
+    tensor_tables: TensorTables,
+    objects: Objects | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Log objects of the span, steps ascending; of several ranks, those of one step follow each other."""
-    readers = [_rank_rows(database, run, rank, span, tensor_tables) for rank in ranks]
+    readers = [_rank_rows(database, run, rank, span, tensor_tables, objects) for rank in ranks]
     yield from heapq.merge(*readers, key=lambda row: (row["step"], row.get("rank", 0)))
 
 
@@ -40,19 +48,24 @@ def in_pieces(lines: Iterator[str]) -> Iterator[bytes]:
 
 
 def _rank_rows(
-    database: Database, run: int, rank: int, span: Span, tensor_tables: TensorTables
+    database: Database,
+    run: int,
+    rank: int,
+    span: Span,
+    tensor_tables: TensorTables,
+    objects: Objects | None,
 ) -> Iterator[dict[str, Any]]:
     """Each batch is read in a transaction of its own, so that a slow reader holds no lock and no old
     snapshot.
     """
     with database.read() as c:
         found = reads.rows(c, run, rank, span)
-        stats = batches.stat_names(c, run)
+    sequence = BatchSequence(run, tensor_tables=tensor_tables, objects=objects)
     for r, first, last in _stretches(found):
         with database.read() as c:
             if not batches.exists(c, run, r.key):
                 return  # deleted while it was being read
-            batch = batches.load(c, run, r.key, tensor_tables=tensor_tables, stats=stats)
+            batch = sequence.load(c, r.key)
         yield from rows_from_batch(batch.rows(first, last), rank=rank, segment=r.key.segment)
 
 
