@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import os
-import signal
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +16,23 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from floatscope_server import migrate
 from floatscope_server.access import FirstToken, first_token
-from floatscope_server.app import create_app
+from floatscope_server.data_lock import AlreadyServed, DataLock
 from floatscope_server.database import Database
 from floatscope_server.migrate import SchemaError
 from floatscope_server.notify.environment import check_environment_url
 from floatscope_server.notify.targets import WebhookRefused
-from floatscope_server.serving import GracefulServer
 from floatscope_server.settings import DEFAULT_PORT, Settings, SettingsError, load
+from floatscope_server.worker_process import open_database, set_up_log, work, work_in_own_process
+from floatscope_server.workers.processes import Supervisor
 
 EXIT_USAGE = 2
-EXIT_FAULT = 1
 BACKLOG = 2048
 
 _EXAMPLES = """examples:
   floatscope serve
   floatscope serve --host 0.0.0.0 --port 8321 --data-dir /var/lib/floatscope
   FLOATSCOPE_DATABASE_URL=postgresql://user:password@db/floatscope floatscope serve
+  FLOATSCOPE_DATABASE_URL=... floatscope serve --workers 4 --advertise http://10.0.0.5:8322
   FLOATSCOPE_SLACK_WEBHOOK_URL=https://hooks.slack.com/services/... floatscope serve
 
 Settings are FLOATSCOPE_* variables or keys of a TOML file: the same names in lower case, without the prefix.
@@ -59,26 +59,54 @@ def main(argv: Sequence[str]) -> int:
 
 def serve(settings: Settings) -> int:
     """Opens everything, says where it is, and serves. Raises CannotStart and what its parts raise."""
-    logging.basicConfig(
-        level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
-    logging.getLogger("alembic").setLevel("WARNING")
+    set_up_log(settings)
+    if settings.database_url is None and (settings.workers > 1 or settings.advertise is not None):
+        raise CannotStart(
+            "several workers need PostgreSQL: set FLOATSCOPE_DATABASE_URL, "
+            "or leave out --workers and --advertise"
+        )
     if settings.slack_webhook_url is not None:
         url = settings.slack_webhook_url.get_secret_value()
         check_environment_url(url, allow_private=settings.allow_private_webhooks)
     _prepare_data_dir(settings.data_dir)
-    listener = _listen(settings.host, settings.port)
-    with listener:
+    with _data_of_one_server(settings), _listen(settings.host, settings.port) as listener:
         database = _open_database(settings)
         has_token = settings.token is not None
         first = first_token(database, data_dir=settings.data_dir, from_environment=has_token, now=time.time())
-        app = create_app(settings, database=database)
         _greet(settings, first)
-        # After it has stopped, uvicorn raises the signal again; stopping when asked to is a success.
-        signal.signal(signal.SIGTERM, lambda _number, _frame: None)
-        server = GracefulServer(app)
-        server.run(sockets=[listener])
-    return 0 if server.started else EXIT_FAULT
+        if settings.workers == 1:
+            return _work(settings, database, listener)
+        database.close()
+        return Supervisor(work_in_own_process, settings.model_dump(), listener, count=settings.workers).run()
+
+
+def _work(settings: Settings, database: Database, listener: socket.socket) -> int:
+    try:
+        return work(settings, database, listener)
+    except OSError as error:
+        where = settings.advertise or "the loopback address"
+        raise CannotStart(f"cannot listen for other workers at {where}: {error.strerror or error}") from error
+
+
+@contextmanager
+def _data_of_one_server(settings: Settings) -> Iterator[None]:
+    """On SQLite one server at a time uses the directory; on PostgreSQL any number may."""
+    if settings.database_url is not None:
+        yield
+        return
+    lock = DataLock(settings.data_dir)
+    try:
+        lock.take()
+    except AlreadyServed as error:
+        raise CannotStart(
+            f"another floatscope server ({error}) uses the data directory {settings.data_dir}; "
+            "stop it, choose another directory with --data-dir, or let several servers share PostgreSQL "
+            "with FLOATSCOPE_DATABASE_URL"
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -91,12 +119,20 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--host", help="address to listen on (default 127.0.0.1)")
     parser.add_argument("--port", type=int, help=f"port to listen on (default {DEFAULT_PORT})")
     parser.add_argument("--data-dir", type=Path, help="where data is kept (default ./floatscope-data)")
+    parser.add_argument(
+        "--workers",
+        type=int,
+        help="processes that serve, all behind one address (default 1; needs PostgreSQL)",
+    )
+    parser.add_argument(
+        "--advertise", help="where workers of other machines reach this one: http://host:port"
+    )
     parser.add_argument("--config", type=Path, help="a TOML file with settings")
     return parser
 
 
 def _overrides(args: argparse.Namespace) -> dict[str, Any]:
-    given = {"host": args.host, "port": args.port, "data_dir": args.data_dir}
+    given = {name: getattr(args, name) for name in ("host", "port", "data_dir", "workers", "advertise")}
     return {key: value for key, value in given.items() if value is not None}
 
 
@@ -136,7 +172,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 def _open_database(settings: Settings) -> Database:
     try:
-        database = Database(settings.database, synchronous=settings.sqlite_synchronous)
+        database = open_database(settings)
         migrate.upgrade(database)
         if settings.database_url is None:
             # It holds names, texts and webhook addresses; its log takes over the mode of the file.

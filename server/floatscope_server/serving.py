@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 
+import anyio.to_thread
 import uvicorn
 from fastapi import FastAPI
 
@@ -35,8 +36,10 @@ class GracefulServer(uvicorn.Server):
         )
         services: Services = app.state.services
         self._events = services.events
+        self._crew = services.crew
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stops taking requests and waits for those under way."""
         self._events.close()
+        await anyio.to_thread.run_sync(self._crew.leave)
         await super().shutdown(sockets)

@@ -7,6 +7,7 @@ import http.client
 import json
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from floatscope_server import events as live
-from floatscope_server.events import Events
+from floatscope_server.events import Event, Events
 from tests.server.live import TOKEN, Client, in_own_process
 from tests.server.samples import Scripted, body, finding, rows
 
@@ -122,10 +123,92 @@ def test_a_slow_reader_gets_the_latest_and_costs_little(monkeypatch: pytest.Monk
     assert "event: verdict" in verdict
 
 
-def test_ids_ascend_across_restarts() -> None:
-    before = Events()._next_id
-    time.sleep(0.001)
-    assert Events()._next_id > before
+def hear(hub: Events, *, last_id: int | None, say: Callable[[], None] = lambda: None) -> list[Event]:
+    """What a reader gets that begins after ``last_id``, while ``say`` is called, until the hub closes."""
+
+    async def scene() -> str:
+        hub.attach(asyncio.get_running_loop())
+        say()
+        await asyncio.sleep(0.01)
+        reader = hub.read(run=None, last_id=last_id)
+        await anext(reader)
+        reading = asyncio.ensure_future(anext(reader))
+        await asyncio.sleep(0.01)
+        hub.publish("end", run="r")
+        text = await reading
+        hub.close()
+        assert [rest async for rest in reader] == []
+        return text
+
+    with ThreadPoolExecutor(1) as pool:
+        text = pool.submit(lambda: asyncio.run(scene())).result()
+    found = []
+    for block in text.split("\n\n")[:-1]:
+        number, kind, data = (line.partition(": ")[2] for line in block.split("\n"))
+        found.append(Event(int(number), kind, json.loads(data)))
+    return found
+
+
+def test_ids_ascend_across_restarts_and_when_the_clock_jumps_back() -> None:
+    times = iter([1000.0, 1000.0, 990.0, 1000.0])
+    hub = Events(clock=lambda: next(times, 1001.0))
+    ids = [event.id for event in hear(hub, last_id=0, say=lambda: hub.publish("tick", run="r"))]
+    assert ids == sorted(set(ids))
+    later = Events(clock=lambda: 2000.0)
+    assert hear(later, last_id=0)[0].id > ids[-1]
+
+
+def test_a_reader_that_comes_back_to_a_new_server_is_told_to_read_again() -> None:
+    hub = Events()
+    missed = hear(hub, last_id=int(time.time() * 1e6) - 60_000_000)
+    assert missed[0].kind == "reset"
+    fresh = hear(Events(), last_id=None)
+    assert [event.kind for event in fresh] == ["end"]
+
+
+def test_a_reader_that_was_away_for_too_long_is_told_to_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "REMEMBERED", 10)
+    hub = Events()
+    start = int(time.time() * 1e6)
+
+    def many() -> None:
+        for rank in range(20):
+            hub.publish("tick", run="r", rank=rank)
+
+    kinds = [event.kind for event in hear(hub, last_id=start, say=many)]
+    assert kinds[0] == "reset"
+
+
+def test_what_another_worker_published_is_told_again_around_the_last_id() -> None:
+    told: list[Any] = []
+    one, other = Events(clock=lambda: 1000.0), Events(clock=lambda: 990.0)
+    one.relay_by(lambda body, _key: told.append(body))
+    other.relay_by(lambda _body, _key: None)
+    hear(one, last_id=None, say=lambda: one.publish("run", run="r", status="finished"))
+    assert [body["kind"] for body in told] == ["run", "end"]
+
+    def arrive() -> None:
+        for said in told:
+            other.arrived(said)
+
+    # the reader saw something later on the first worker, whose clock may be ahead of the second's
+    found = hear(other, last_id=told[0]["id"] + 500_000, say=arrive)
+    assert ("run", {"run": "r", "status": "finished"}) in [(event.kind, event.data) for event in found]
+
+
+def test_news_that_make_no_sense_are_dropped() -> None:
+    hub = Events()
+
+    def nonsense() -> None:
+        made_up: list[dict[str, Any]] = [
+            {},
+            {"id": "x", "kind": "run", "data": {}},
+            {"id": 1, "kind": None, "data": {}},
+        ]
+        for said in made_up:
+            hub.arrived(said)
+
+    assert [event.kind for event in hear(hub, last_id=int(time.time() * 1e6), say=nonsense)] == ["end"]
 
 
 @pytest.mark.timeout(60)

@@ -92,11 +92,12 @@ class Bus:
                 workers.notify(connection, payloads)
             except SQLAlchemyError as error:
                 _log.warning("other workers cannot be told of %d changes: %s", len(waiting), error)
-                connection = _closed(connection)
+                _close(connection)
+                connection = None
                 self._put_back(waiting)
                 if self._stopping.wait(RETRY_S):
                     return
-        _closed(connection)
+        _close(connection)
 
     def _put_back(self, waiting: dict[str, list[Any]]) -> None:
         with self._guard:
@@ -118,7 +119,7 @@ class Bus:
                 self._stopping.wait(RETRY_S)
             finally:
                 self.listening.clear()
-                _closed(connection)
+                _close(connection)
 
     def _hear(self, connection: Connection) -> None:
         quiet_s = 0.0
@@ -174,7 +175,7 @@ def _payload(items: list[str], sender: str) -> str:
     return f'{{"from":{strict_json.dumps(sender)},"items":[{",".join(items)}]}}'
 
 
-def _closed(connection: Connection | None) -> None:
+def _close(connection: Connection | None) -> None:
     if connection is not None:
         try:
             connection.close()

@@ -52,13 +52,12 @@ class Owners:
         return known and self._session.held(_key(run_id))
 
     def here(self, run_id: str) -> bool:
-        """As ``holds``, and the run counts as used."""
-        if not self.holds(run_id):
-            return False
+        """Whether this worker surely owns the run, which then counts as used. Never waits."""
         with self._guard:
-            if run_id in self._owned:
-                self._owned[run_id] = self._clock()
-                self._owned.move_to_end(run_id)
+            if run_id not in self._owned or not self._session.surely_held(_key(run_id)):
+                return False
+            self._owned[run_id] = self._clock()
+            self._owned.move_to_end(run_id)
         return True
 
     def claim(self, run_id: str, *, again: bool = False) -> Elsewhere | None:
@@ -67,9 +66,11 @@ class Owners:
         again: do not rely on what is remembered. While the database cannot be asked, and while this worker
         is stopping, it serves whatever it gets.
         """
-        if self.here(run_id):
+        if self.holds(run_id):
+            self.here(run_id)
             return None
         with self._guard:
+            self._owned.pop(run_id, None)  # the lock was lost
             if self._leaving:
                 return None
             if again:
