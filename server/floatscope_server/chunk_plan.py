@@ -12,12 +12,26 @@ from dataclasses import dataclass, field
 from floatscope.protocol.names import HIST_BINS
 from floatscope_server.store.chunks import Chunk
 
-MAX_ROWS = 4096
-MERGED_ROWS = MAX_ROWS // 2  # a chunk above is not opened again for a few rows more
-MAX_CELLS = 1 << 24  # rows with statistics x tensors x statistics: 64 MiB of float32
-MAX_SERIES_CELLS = 1 << 23  # of one statistic: it is held in memory while its tiles are made
-MAX_HISTOGRAM_CELLS = 1 << 24
-MAX_SCALAR_CELLS = 1 << 22
+
+@dataclass(frozen=True)
+class Limits:
+    """How much a chunk may hold, and what is worth one. A batch too big by itself is one all the same.
+
+    merged_rows: a chunk above is not opened again for a few rows more. cells: rows with statistics x tensors
+    x statistics, 64 MiB of float32. series_cells: of one statistic, which is held in memory while its tiles
+    are made. hot_batches: so many make a chunk even if they are small, since readers open each of them.
+    """
+
+    rows: int = 4096
+    merged_rows: int = 2048
+    cells: int = 1 << 24
+    series_cells: int = 1 << 23
+    histogram_cells: int = 1 << 24
+    scalar_cells: int = 1 << 22
+    hot_batches: int = 512
+
+
+LIMITS = Limits()
 
 
 @dataclass(frozen=True)
@@ -42,15 +56,15 @@ class Content:
             self.scalars | other.scalars,
         )
 
-    def fits(self) -> bool:
+    def fits(self, limits: Limits) -> bool:
         """Whether a chunk may hold so much."""
         series = self.stat_rows * len(self.tensors)
         return (
-            self.rows <= MAX_ROWS
-            and series <= MAX_SERIES_CELLS
-            and series * len(self.stats) <= MAX_CELLS
-            and self.hist_rows * len(self.tensors) * HIST_BINS <= MAX_HISTOGRAM_CELLS
-            and self.rows * len(self.scalars) <= MAX_SCALAR_CELLS
+            self.rows <= limits.rows
+            and series <= limits.series_cells
+            and series * len(self.stats) <= limits.cells
+            and self.hist_rows * len(self.tensors) * HIST_BINS <= limits.histogram_cells
+            and self.rows * len(self.scalars) <= limits.scalar_cells
         )
 
 
@@ -90,6 +104,7 @@ class Plan:
 
 @dataclass
 class _Group:
+    limits: Limits
     merged: Chunk | None = None
     content: Content | None = None
     batches: list[HotBatch] = field(default_factory=list)
@@ -99,7 +114,7 @@ class _Group:
             return False
         if batch.content is None or self.content is None:
             return True
-        return self.content.with_(batch.content).fits()
+        return self.content.with_(batch.content).fits(self.limits)
 
     def add(self, batch: HotBatch) -> None:
         self.batches.append(batch)
@@ -111,7 +126,9 @@ class _Group:
         return Plan(tuple(self.batches), merged, None if merged is None and self.merged else self.content)
 
 
-def plans(hot: Sequence[HotBatch], before: tuple[Chunk, Content] | None, *, whole: bool) -> Iterator[Plan]:
+def plans(
+    hot: Sequence[HotBatch], before: tuple[Chunk, Content] | None, *, whole: bool, limits: Limits
+) -> Iterator[Plan]:
     """The chunks to make of the hot batches, in order.
 
     before: the chunk right before them, if there is one. whole: the last chunk need not be full, since no
@@ -119,19 +136,19 @@ def plans(hot: Sequence[HotBatch], before: tuple[Chunk, Content] | None, *, whol
     """
     if not hot:
         return
-    group = _Group()
-    if before is not None and _is_small(before[0], hot[0]):
-        seeded = _Group(before[0], before[1])
+    group = _Group(limits)
+    if before is not None and _is_small(before[0], hot[0], limits):
+        seeded = _Group(limits, before[0], before[1])
         if seeded.takes(hot[0]):
             group = seeded
     for batch in hot:
         if not group.takes(batch):
             yield group.plan()
-            group = _Group()
+            group = _Group(limits)
         group.add(batch)
-    if whole or (group.content is not None and group.content.rows == MAX_ROWS):
+    if whole or (group.content is not None and group.content.rows == limits.rows):
         yield group.plan()
 
 
-def _is_small(chunk: Chunk, first: HotBatch) -> bool:
-    return chunk.segment == first.segment and chunk.rows <= MERGED_ROWS
+def _is_small(chunk: Chunk, first: HotBatch, limits: Limits) -> bool:
+    return chunk.segment == first.segment and chunk.rows <= limits.merged_rows

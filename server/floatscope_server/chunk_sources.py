@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 
 from floatscope_server.chunk_columns import Source
-from floatscope_server.chunk_plan import MERGED_ROWS, Content, HotBatch, Plan, plans
+from floatscope_server.chunk_plan import Content, HotBatch, Limits, Plan, plans
 from floatscope_server.codec import unpack
 from floatscope_server.store import batches, blocks, chunks, hot, kinds, tiles
 from floatscope_server.store.chunks import Chunk
@@ -32,7 +32,14 @@ class Work:
 
 
 def look(
-    c: Connection, run: int, rank: int, *, from_seq: int, whole: bool, tensor_tables: TensorTables
+    c: Connection,
+    run: int,
+    rank: int,
+    *,
+    from_seq: int,
+    whole: bool,
+    tensor_tables: TensorTables,
+    limits: Limits,
 ) -> list[Work]:
     """What to make of the hot batches from ``from_seq`` on; empty if there is nothing to do.
 
@@ -49,11 +56,11 @@ def look(
         )
         for key in keys
     ]
-    taken_in = _small_chunk(c, run, rank, from_seq, tables)
+    taken_in = _small_chunk(c, run, rank, from_seq, tables, limits)
     before = None if taken_in is None else (taken_in[0], taken_in[2])
-    made = list(plans(found, before, whole=whole and len(keys) < MOST_BATCHES))
+    made = list(plans(found, before, whole=whole and len(keys) < MOST_BATCHES, limits=limits))
     if not made and len(keys) == MOST_BATCHES:
-        made = list(plans(found, before, whole=True))
+        made = list(plans(found, before, whole=True, limits=limits))
     out = []
     for plan in made:
         parts = [sources[b.seq] for b in plan.batches if b.seq in sources]
@@ -103,11 +110,11 @@ def _sources(c: Connection, run: int, rank: int, keys: list[HotKey], tables: _Ta
 
 
 def _small_chunk(
-    c: Connection, run: int, rank: int, before_seq: int, tables: _Tables
+    c: Connection, run: int, rank: int, before_seq: int, tables: _Tables, limits: Limits
 ) -> tuple[Chunk, Source, Content] | None:
     """The chunk right before, if it is so small that it may be taken into the next."""
     chunk = chunks.before(c, run, rank, before_seq)
-    if chunk is None or chunk.rows > MERGED_ROWS:
+    if chunk is None or chunk.rows > limits.merged_rows:
         return None
     (found,) = tiles.rows(c, run, rank, [chunk])
     names = tables.names(chunk.tensor_table)

@@ -11,10 +11,10 @@ from collections.abc import Callable
 
 from sqlalchemy.exc import IntegrityError
 
-from floatscope_server.chunk_plan import MAX_CELLS, MAX_ROWS
+from floatscope_server.chunk_plan import LIMITS
 from floatscope_server.chunk_writer import Interrupted
 from floatscope_server.database import Database
-from floatscope_server.rewriting import HOT_BATCHES, Rewriter
+from floatscope_server.rewriting import Rewriter
 from floatscope_server.store import claims, hot, runs
 from floatscope_server.store.tensor_tables import TensorTables
 from floatscope_server.store.tiles import Objects
@@ -28,7 +28,8 @@ _log = logging.getLogger(__name__)
 
 def is_due(*, hot_rows: int, hot_batches: int, cells_a_row: int) -> bool:
     """Whether a rank's hot batches are worth a chunk. cells_a_row: tensors x statistics."""
-    return hot_rows >= MAX_ROWS or hot_batches >= HOT_BATCHES or hot_rows * cells_a_row >= MAX_CELLS
+    cells = hot_rows * cells_a_row
+    return hot_rows >= LIMITS.rows or hot_batches >= LIMITS.hot_batches or cells >= LIMITS.cells
 
 
 class Compactor:
@@ -122,7 +123,7 @@ class Compactor:
 
     def _look(self) -> None:
         with self._database.read() as c:
-            found = hot.waiting(c, rows=MAX_ROWS, batches=HOT_BATCHES)
+            found = hot.waiting(c, rows=LIMITS.rows, batches=LIMITS.hot_batches)
         with self._guard:
             for key in found:
                 self._wanted[key] = None

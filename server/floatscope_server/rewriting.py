@@ -14,6 +14,7 @@ from floatscope.protocol.batch import Bool, Float32
 from floatscope.protocol.runinfo import TensorTable
 from floatscope_server import chunk_columns, chunk_sources, levels
 from floatscope_server.chunk_columns import Layout
+from floatscope_server.chunk_plan import LIMITS, Limits
 from floatscope_server.chunk_sources import Work
 from floatscope_server.chunk_writer import PORTION_BYTES, ChunkWriter, Interrupted
 from floatscope_server.database import Database
@@ -24,8 +25,6 @@ from floatscope_server.store.kinds import LEVEL_SERIES
 from floatscope_server.store.tensor_tables import TensorTables
 from floatscope_server.store.tiles import Objects, pack_rows, pack_series
 
-HOT_BATCHES = 512
-"""So many hot batches make a chunk even if they are small: readers open each of them."""
 PAUSE_S = 0.002  # between two deletes, so that a batch that waits gets its turn
 _ABANDON_ROWS = 256
 Described = Mapping[str, Mapping[str, Any]]
@@ -45,6 +44,7 @@ class Rewriter:
         tensor_tables: TensorTables,
         worker: str,
         objects: Objects | None = None,
+        limits: Limits = LIMITS,
         stopping: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -52,6 +52,7 @@ class Rewriter:
         self._tensor_tables = tensor_tables
         self._worker = worker
         self._objects = objects
+        self._limits = limits
         self._stopping = stopping
         self._clock = clock
 
@@ -70,7 +71,7 @@ class Rewriter:
                 return 0
         if before.claimed:
             self._sweep(run, rank, tiles_too=True)
-        whole = whole or before.ended or before.next_seq - before.chunked_seq >= HOT_BATCHES
+        whole = whole or before.ended or before.next_seq - before.chunked_seq >= self._limits.hot_batches
         made = 0
         while work := self._look(run, rank, whole_to=before.next_seq if whole else 0):
             with self._database.read() as c:
@@ -90,7 +91,13 @@ class Rewriter:
                 raise Interrupted
             whole, tables = state.chunked_seq < whole_to, self._tensor_tables
             return chunk_sources.look(
-                c, run, rank, from_seq=state.chunked_seq, whole=whole, tensor_tables=tables
+                c,
+                run,
+                rank,
+                from_seq=state.chunked_seq,
+                whole=whole,
+                tensor_tables=tables,
+                limits=self._limits,
             )
 
     def _make(self, run: int, rank: int, work: Work, tensors: Described, *, dirty: bool) -> None:
