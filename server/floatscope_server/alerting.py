@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from floatscope_server.rule_effects import NO_LONGER
 from floatscope_server.store import alerts, silences, telling
 from floatscope_server.store.alerts import AlertEvent, AlertRecord
 from floatscope_server.store.runs import RunRecord
@@ -38,6 +39,7 @@ class _Case:
     c: Connection
     run: RunRecord
     now: float
+    gone_because: str
     touched: Touched = field(default_factory=Touched)
     active: Sequence[Silence] | None = None
 
@@ -75,14 +77,21 @@ def by_id(findings: Sequence[Mapping[str, Any]]) -> Findings:
 
 
 def apply(
-    c: Connection, *, run: RunRecord, findings: Findings, before: Findings | None, now: float
+    c: Connection,
+    *,
+    run: RunRecord,
+    findings: Findings,
+    before: Findings | None,
+    now: float,
+    gone_because: str = NO_LONGER,
 ) -> Touched:
     """Brings the run's alerts in line with the findings of its latest verdict.
 
+    gone_because: for the history of alerts whose finding is not among them any more.
     before: the findings that the alerts were last brought in line with, None if that is not known. Where
     nothing changed nothing is read or written; that they were seen again is the caller's to note.
     """
-    case = _Case(c, run, now)
+    case = _Case(c, run, now, gone_because)
     if before is None:
         known = _known(c, run.id, None)
         gone = set(known) - set(findings)
@@ -205,7 +214,7 @@ def _withdraw(case: _Case, alert: AlertRecord) -> None:
     alerts.set_withdrawn(case.c, alert.id)
     at = states.after(alert.standing, "withdrawn")
     if at.state != alert.state:
-        case.note(alert.id, "withdrawn", alert.state, at.state, "the finding is no longer made")
+        case.note(alert.id, "withdrawn", alert.state, at.state, case.gone_because)
         alerts.place(case.c, alert, at, now=case.now)
     telling.hush(case.c, [alert.id])
 

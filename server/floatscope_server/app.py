@@ -13,6 +13,7 @@ import anyio
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
@@ -24,6 +25,7 @@ from floatscope_server import migrate
 from floatscope_server.access import open_access
 from floatscope_server.answers import ProblemAnswer
 from floatscope_server.background import Refresher, StallWatch
+from floatscope_server.backtest import BackTests
 from floatscope_server.careful_headers import CarefulHeaders
 from floatscope_server.compaction import Compactor
 from floatscope_server.database import Database
@@ -41,8 +43,11 @@ from floatscope_server.notify.messages import Messages
 from floatscope_server.notify.posting import Post, poster
 from floatscope_server.notify.sender import Sender
 from floatscope_server.origins import networks
+from floatscope_server.objects.opening import open_objects
+from floatscope_server.objects.sweeper import Sweeper
 from floatscope_server.outcome import Outcome
 from floatscope_server.removing import Remover
+from floatscope_server.retention import Policy, Retention
 from floatscope_server.routes import (
     alerts,
     audit,
@@ -54,12 +59,15 @@ from floatscope_server.routes import (
     health,
     login,
     pages,
+    rules,
     runs,
     series,
     silences,
 )
 from floatscope_server.routes import events as live
 from floatscope_server.routes import tokens as token_routes
+from floatscope_server.rule_book import RuleBook
+from floatscope_server.rule_changes import RuleChanges
 from floatscope_server.services import Services
 from floatscope_server.sessions import Sessions, cookie_name
 from floatscope_server.settings import Settings
@@ -98,6 +106,7 @@ def create_app(
     if database is None:
         database = Database(settings.database, synchronous=settings.sqlite_synchronous)
         migrate.upgrade(database)
+    objects = open_objects(settings)
     events = Events()
     crew = Crew(database, events, inside=inside)
     tensor_tables = TensorTables()
@@ -111,7 +120,14 @@ def create_app(
         may_send=lambda: crew.duties.holds("sender"),
     )
     crew.changes.hear("outbox", lambda _key: sender.wake())
-    diagnosis = Diagnosis(engines=engines, tensor_tables=tensor_tables, enabled=settings.diagnose)
+    rule_book = RuleBook()
+    diagnosis = Diagnosis(
+        engines=engines,
+        tensor_tables=tensor_tables,
+        enabled=settings.diagnose,
+        rules_of=rule_book.of_project,
+        objects=objects,
+    )
     teller = Teller(bodies=messages, group_s=settings.alert_group_s, flap_s=settings.alert_flap_s)
     telling = Telling(
         database=database,
@@ -127,9 +143,15 @@ def create_app(
         woken=lambda: crew.changes.tell("outbox"),
         changed=lambda: crew.changes.tell("telling"),
     )
-    refresher = Refresher(database=database)
-    remover = Remover(database=database)
-    compactor = Compactor(database=database, tensor_tables=tensor_tables)
+    refresher = Refresher(database=database, crew=crew)
+    rule_changes = RuleChanges(database=database, judge_later=refresher.refresh)
+    back_tests = BackTests(database=database, diagnosis=diagnosis, book=rule_book, duties=crew.duties)
+    sweeper = Sweeper(database=database, objects=objects, alone=lambda: crew.duties.holds("sweep"))
+    remover = Remover(
+        database=database, alone=lambda: crew.duties.holds("remover"), removed_some=sweeper.wake
+    )
+    crew.changes.hear("removal", lambda _key: remover.wake())
+    compactor = Compactor(database=database, tensor_tables=tensor_tables, objects=objects)
     lifecycle = Lifecycle(
         database=database,
         diagnosis=diagnosis,
@@ -137,8 +159,14 @@ def create_app(
         locks=locks,
         events=events,
         refresh_later=refresher.refresh,
-        deleted=remover.wake,
+        deleted=lambda: crew.changes.tell("removal"),
         ended=compactor.ended,
+    )
+    retention = Retention(
+        database=database,
+        lifecycle=lifecycle,
+        policy=Policy.of(settings),
+        alone=lambda: crew.duties.holds("retention"),
     )
     ingest = Ingest(
         database=database,
@@ -174,8 +202,14 @@ def create_app(
         tensor_tables=tensor_tables,
         ingest=ingest,
         lifecycle=lifecycle,
+        rule_book=rule_book,
+        rule_changes=rule_changes,
+        back_tests=back_tests,
         remover=remover,
         compactor=compactor,
+        objects=objects,
+        sweeper=sweeper,
+        retention=retention,
         messages=messages,
         sender=sender,
         telling=telling,
@@ -197,8 +231,11 @@ def create_app(
         keeper.start()
         remover.start()
         compactor.start()
+        sweeper.start()
+        retention.start()
+        back_tests.start()
         yield
-        for worker in (compactor, remover, telling, stalls, refresher, sender, keeper):
+        for worker in (back_tests, retention, compactor, remover, sweeper, telling, stalls, refresher, sender, keeper):
             await anyio.to_thread.run_sync(worker.stop)
         await anyio.to_thread.run_sync(crew.stop)
         await peers.close()
@@ -229,6 +266,7 @@ def create_app(
         series,
         alerts,
         silences,
+        rules,
         channels,
         deliveries,
         live,
@@ -285,9 +323,11 @@ def _answer_errors(app: FastAPI) -> None:
         return answer(request, problem, error.headers)
 
     @app.exception_handler(OperationalError)
-    async def on_storage(request: Request, error: OperationalError) -> Response:
+    @app.exception_handler(PoolTimeout)
+    async def on_storage(request: Request, error: OperationalError | PoolTimeout) -> Response:
         what = f"{request.method} {request.url.path}"
-        _log.error("%s failed: the database says: %s", what, str(error.orig).strip())
+        said = error.orig if isinstance(error, OperationalError) else error
+        _log.error("%s failed: the database says: %s", what, str(said).strip())
         detail = (
             "the database could not take or give the data now (full, locked or away); nothing was changed"
         )

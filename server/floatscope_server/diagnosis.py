@@ -13,7 +13,7 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,9 +22,12 @@ from sqlalchemy import Connection
 from floatscope.protocol import strict_json
 from floatscope.protocol.batch import Batch, Float64, Int64
 from floatscope.protocol.runinfo import RunInfo
-from floatscope_server.store import batches, blocks, kinds, runs, verdicts
+from floatscope_diagnostics.rule_settings import RuleSettings
+from floatscope_server.store import batches, kinds, runs, verdicts
 from floatscope_server.store.runs import RunRecord
+from floatscope_server.store.sequence import BatchSequence
 from floatscope_server.store.tensor_tables import TensorTables
+from floatscope_server.store.tiles import Objects
 from floatscope_server.store.verdicts import SavedEngine
 
 SNAPSHOT_STEPS = 512  # a restart replays at most this many steps of a run, about a second of work
@@ -59,6 +62,7 @@ class LiveEngine(Protocol):
     ) -> None: ...
     def update_run(self, run: RunInfo) -> None: ...
     def finish(self, status: str | None = ..., reason: str | None = ...) -> None: ...
+    def use(self, settings: RuleSettings) -> None: ...
     def verdict(self, *, live: bool = ...) -> Verdict: ...
     def state(self) -> bytes: ...
 
@@ -93,19 +97,45 @@ class _Live:
     arrivals: int
     baseline_arrivals: int
     unsaved_steps: int
+    settings: RuleSettings = field(default_factory=RuleSettings)
+    sequence: BatchSequence | None = None  # while stored batches are fed
+    is_new: bool = False  # it was made without a saved state and has not read all yet
+
+
+@dataclass(frozen=True)
+class StoredEngine:
+    """An engine brought back beside the live one, as far as it has read what is stored."""
+
+    run: RunRecord
+    live: _Live
+
+
+def _as_written(_c: Connection, _project: str) -> RuleSettings:
+    return RuleSettings()
 
 
 class Diagnosis:
     """Engines of the runs that are live.
 
     The caller holds the run's lock, stores the judgement with the run's version raised by one, and calls
-    ``forget`` if that commit failed.
+    ``forget`` if that commit failed. rules_of: what is set for the rules in a project; asked at each
+    judgement, since a setting holds for all steps of a run at once and leaves no trace in an engine.
     """
 
-    def __init__(self, *, engines: Engines, tensor_tables: TensorTables, enabled: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        engines: Engines,
+        tensor_tables: TensorTables,
+        enabled: bool = True,
+        objects: Objects | None = None,
+        rules_of: Callable[[Connection, str], RuleSettings] = _as_written,
+    ) -> None:
         self._engines = engines
         self._tensor_tables = tensor_tables
         self._enabled = enabled
+        self._objects = objects
+        self._rules_of = rules_of
         self._lock = threading.Lock()
         self._live: OrderedDict[int, _Live] = OrderedDict()
         self._failures: dict[int, int] = {}
@@ -160,6 +190,30 @@ class Diagnosis:
             return Judgement(_on_server(NOTHING_SAID), judged=False, error=describe(error))
         return Judgement(body, judged=True)
 
+    def stored(self, c: Connection, run: RunRecord) -> StoredEngine:
+        """An engine of the run beside the live one, from its saved state; ``catch_up`` feeds it the rest."""
+        return StoredEngine(run, self._saved(c, run))
+
+    def rows_behind(self, c: Connection, stored: StoredEngine) -> int:
+        """Rows that ``catch_up`` still has to feed."""
+        keys = batches.keys(c, stored.run.id, after_arrival=stored.live.arrivals)
+        return sum(key.rows for key in keys if key.judged and key.arrival <= stored.run.arrivals)
+
+    def catch_up(self, c: Connection, stored: StoredEngine, *, most: int) -> bool:
+        """Feeds at most so many of the batches that were stored when ``stored`` was made; whether any are
+        left.
+        """
+        if self._replay(c, stored.run, stored.live, most=most):
+            return True
+        self._feed_baseline(c, stored.live, stored.run)
+        return False
+
+    def judge_under(self, stored: StoredEngine, settings: RuleSettings) -> dict[str, Any]:
+        """What the engine says of all it was fed, under these settings."""
+        stored.live.engine.use(settings)
+        going_on = stored.run.status not in runs.ENDED
+        return _on_server(stored.live.engine.verdict(live=going_on).to_json())
+
     def _judge(
         self, c: Connection, run: RunRecord, step: Callable[[_Live], bool], *, live: bool | None = None
     ) -> Judgement:
@@ -173,6 +227,10 @@ class Diagnosis:
             return Judgement(None, judged=False, error=last + OFF)
         try:
             ready = self._ready(c, run)
+            wanted = self._rules_of(c, run.project)
+            if wanted != ready.settings:
+                ready.engine.use(wanted)
+                ready.settings = wanted
             save = step(ready)
             self._feed_baseline(c, ready, run)
             ready.version = run.version + 1
@@ -201,6 +259,8 @@ class Diagnosis:
                 self._live.move_to_end(run.id)
         if live is None or live.version != run.version or live.revision != run.revision:
             live = self._bring_back(c, run)
+            if run.arrivals:
+                _log.info("the diagnosis of run %s was brought back at arrival %d", run.run_id, run.arrivals)
             with self._lock:
                 self._live[run.id] = live
                 while len(self._live) > LIVE_ENGINES:
@@ -208,6 +268,12 @@ class Diagnosis:
         return live
 
     def _bring_back(self, c: Connection, run: RunRecord) -> _Live:
+        live = self._saved(c, run)
+        self._replay(c, run, live)
+        return live
+
+    def _saved(self, c: Connection, run: RunRecord) -> _Live:
+        """The engine as it was last saved, or a new one that has read nothing."""
         described = runs.info(c, run.id)
         saved = verdicts.engine(c, run.id)
         if saved is not None and saved.revision == run.revision and saved.arrivals <= run.arrivals:
@@ -218,25 +284,34 @@ class Diagnosis:
                     "the saved diagnosis of run %s does not fit this version: judging it anew", run.run_id
                 )
             else:
-                live = _Live(engine, run.version, run.revision, saved.arrivals, saved.baseline_arrivals, 0)
-                self._replay(c, run, live)
-                return live
-        live = _Live(self._engines(described, run_key=run.run_id), run.version, run.revision, 0, 0, 0)
-        self._replay(c, run, live)
-        if run.status in runs.ENDED:
-            live.engine.finish(run.status, run.reason)
-        return live
+                return _Live(engine, run.version, run.revision, saved.arrivals, saved.baseline_arrivals, 0)
+        engine = self._engines(described, run_key=run.run_id)
+        return _Live(engine, run.version, run.revision, 0, 0, 0, is_new=True)
 
-    def _replay(self, c: Connection, run: RunRecord, live: _Live) -> None:
-        stats = batches.stat_names(c, run.id)
-        for key in batches.keys(c, run.id, after_arrival=live.arrivals):
+    def _replay(self, c: Connection, run: RunRecord, live: _Live, *, most: int | None = None) -> bool:
+        """Feeds the stored batches the engine has not seen, at most so many; whether any are left."""
+        sequence = live.sequence or self._sequence(run.id, ranks=len(runs.positions(c, run.id)))
+        live.sequence = sequence
+        for count, key in enumerate(batches.keys(c, run.id, after_arrival=live.arrivals)):
             if key.arrival > run.arrivals:
                 break
+            if count == most:
+                return True
             if key.judged:
-                batch = batches.load(c, run.id, key, tensor_tables=self._tensor_tables, stats=stats)
+                batch = sequence.load(c, key)
                 live.engine.feed(batch, rank=key.rank, segment=key.segment)
                 live.unsaved_steps += len(batch)
             live.arrivals = key.arrival
+        if live.is_new and run.status in runs.ENDED:
+            live.engine.finish(run.status, run.reason)
+        live.is_new = False
+        live.sequence = None
+        return False
+
+    def _sequence(self, run: int, *, ranks: int = 1, tensors: bool = True) -> BatchSequence:
+        return BatchSequence(
+            run, tensor_tables=self._tensor_tables, objects=self._objects, ranks=ranks, tensors=tensors
+        )
 
     def _feed_baseline(self, c: Connection, live: _Live, run: RunRecord) -> None:
         """Feeds the loss of the baseline's batches that the engine has not seen."""
@@ -245,22 +320,23 @@ class Diagnosis:
             return
         ranks = runs.series(c, baseline.id).get((kinds.SCALARS, "loss"), ())
         if ranks:
+            sequence = self._sequence(baseline.id, tensors=False)
             for key in batches.keys(c, baseline.id, rank=ranks[0], after_arrival=live.baseline_arrivals):
                 if not key.lost and key.arrival <= baseline.arrivals:
-                    self._feed_losses(c, live, baseline.id, key)
+                    _feed_losses(live, sequence.load(c, key))
         live.baseline_arrivals = baseline.arrivals
 
-    def _feed_losses(self, c: Connection, live: _Live, baseline: int, key: batches.BatchKey) -> None:
-        batch = blocks.read(c, baseline, key.rank, key.seq, stats=(), tensor_names=())
-        loss, present = batch.scalar("loss")
-        ids, has_ids = batch.scalar("data_id")
-        rates, has_rates = batch.scalar("lr")
-        data_id, lr = (
-            np.where(has, values, np.nan)[present] if has.any() else None
-            for values, has in ((ids, has_ids), (rates, has_rates))
-        )
-        if present.any():
-            live.engine.feed_baseline(batch.step[present], loss[present], data_id, lr)
+
+def _feed_losses(live: _Live, batch: Batch) -> None:
+    loss, present = batch.scalar("loss")
+    ids, has_ids = batch.scalar("data_id")
+    rates, has_rates = batch.scalar("lr")
+    data_id, lr = (
+        np.where(has, values, np.nan)[present] if has.any() else None
+        for values, has in ((ids, has_ids), (rates, has_rates))
+    )
+    if present.any():
+        live.engine.feed_baseline(batch.step[present], loss[present], data_id, lr)
 
 
 def describe(error: Exception) -> str:

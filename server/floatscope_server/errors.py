@@ -75,6 +75,28 @@ class AlertNotFound(Problem):
         )
 
 
+class RuleNotFound(Problem):
+    def __init__(self, code: str) -> None:
+        super().__init__(
+            404,
+            "Unknown rule",
+            f"there is no rule {code!r}",
+            field="code",
+            hint="GET /api/v1/rules lists them",
+        )
+
+
+class BacktestNotFound(Problem):
+    def __init__(self, backtest_id: str) -> None:
+        super().__init__(
+            404,
+            "Unknown back-test",
+            f"there is no back-test {backtest_id!r}",
+            field="id",
+            hint="GET /api/v1/backtests lists the newest; older ones are removed",
+        )
+
+
 class SilenceNotFound(Problem):
     def __init__(self, silence_id: str) -> None:
         super().__init__(

@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
-from floatscope_server import alerting
+from floatscope_server import alerting, rule_effects
 from floatscope_server.alerting import Findings
 from floatscope_server.diagnosis import Judgement, describe
 from floatscope_server.events import Events
@@ -98,9 +98,14 @@ class Outcome:
         runs.change(c, run.id, headline)
         verdicts.save(c, run.id, body, now=now)
         before = self._before(run)
-        found = alerting.by_id(findings)
+        found = alerting.by_id(rule_effects.alerting_findings(body))
         touched = alerting.apply(
-            c, run=run, findings=found, before=None if before is None else before.findings, now=now
+            c,
+            run=run,
+            findings=found,
+            before=None if before is None else before.findings,
+            now=now,
+            gone_because=rule_effects.why_gone(run.baseline_arrivals),
         )
         seen = now if before is None else before.seen
         if not 0.0 <= now - seen < SEEN_S and any(f.get("state") not in alerting.OVER for f in findings):

@@ -10,6 +10,7 @@ from fastapi import Depends, Request
 
 from floatscope_dashboards.pages import Pages
 from floatscope_server.access import Access
+from floatscope_server.backtest import BackTests
 from floatscope_server.compaction import Compactor
 from floatscope_server.database import Database
 from floatscope_server.doorkeeper import Doorkeeper
@@ -18,10 +19,15 @@ from floatscope_server.ingest import Ingest
 from floatscope_server.lifecycle import Lifecycle
 from floatscope_server.notify.messages import Messages
 from floatscope_server.notify.sender import Sender
+from floatscope_server.objects.sweeper import Sweeper
 from floatscope_server.removing import Remover
+from floatscope_server.retention import Retention
+from floatscope_server.rule_book import RuleBook
+from floatscope_server.rule_changes import RuleChanges
 from floatscope_server.settings import Settings
 from floatscope_server.static_files import StaticFiles
 from floatscope_server.store.tensor_tables import TensorTables
+from floatscope_server.store.tiles import Objects
 from floatscope_server.telling.duty import Telling
 from floatscope_server.workers.crew import Crew
 
@@ -43,8 +49,14 @@ class Services:
     tensor_tables: TensorTables
     ingest: Ingest
     lifecycle: Lifecycle
+    rule_book: RuleBook
+    rule_changes: RuleChanges
+    back_tests: BackTests
     remover: Remover
     compactor: Compactor
+    objects: Objects | None
+    sweeper: Sweeper
+    retention: Retention
     messages: Messages
     sender: Sender
     telling: Telling

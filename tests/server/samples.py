@@ -14,6 +14,7 @@ from floatscope.protocol import strict_json
 from floatscope.protocol.batch import Batch, Float64, Int64
 from floatscope.protocol.json_rows import batch_from_rows, rows_from_batch
 from floatscope.protocol.runinfo import RunInfo
+from floatscope_diagnostics.rule_settings import RuleSettings
 from floatscope_server.body import unpack
 from floatscope_server.ingest import Receipt
 from floatscope_server.services import Services
@@ -172,6 +173,9 @@ class ScriptedEngine:
         pass
 
     def finish(self, status: str | None = None, reason: str | None = None) -> None:
+        pass
+
+    def use(self, settings: RuleSettings) -> None:
         pass
 
     def verdict(self, *, live: bool = False) -> _Said:
