@@ -98,7 +98,8 @@ def test_recovered_is_a_message_of_its_own_and_does_not_repeat_the_fault_as_news
     body = rendered(notice("recovered", resolved_step=1200, state="recovered"))
     assert body["text"] == (
         ":white_check_mark: *Recovered:* <https://fs.example.org/runs/k3f9q2?at=1200|"
-        "Stale scale saturation at blocks.0.attn.qkv/input is over, clean since step 1,200>\nllama-7b-e4m3, was critical for 6 h 13 min"
+        "Stale scale saturation at blocks.0.attn.qkv/input is over, clean since step 1,200>"
+        "\nllama-7b-e4m3, was critical for 6 h 13 min"
     )
     assert body["attachments"][0]["color"] == "#00694e"
     assert shape(body) == ["section", "fields", "links", "context"]

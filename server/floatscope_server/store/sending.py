@@ -56,19 +56,26 @@ class Sending:
 
 
 def waiting(c: Connection, *, now: float, longest_wait_s: float) -> list[Waiting]:
-    """What waits, of every enabled channel that has something.
+    """What waits, of every enabled channel that has something: what is due longest comes first.
 
     Of the messages about one run on one channel only the oldest counts, so order is kept. A message that was
     never tried is ready, and so is one that is due later than any wait is long: then a clock was wrong.
     """
     ready = or_(_outbox.c.attempts == 0, _outbox.c.due <= now, _outbox.c.due > now + longest_wait_s)
-    query = (
-        select(_outbox.c.channel, func.min(case((ready, _outbox.c.id))), func.min(_outbox.c.due))
+    unready = case((ready, 0), else_=1).label("unready")
+    place = func.row_number().over(
+        partition_by=_outbox.c.channel, order_by=(unready, _outbox.c.due, _outbox.c.id)
+    )
+    first = (
+        select(_outbox.c.channel, _outbox.c.id, _outbox.c.due, unready, place.label("place"))
         .join(tables.channel, tables.channel.c.id == _outbox.c.channel)
         .where(_outbox.c.id.in_(_heads()), tables.channel.c.enabled)
-        .group_by(_outbox.c.channel)
+        .subquery()
     )
-    return [Waiting(channel, first, due) for channel, first, due in c.execute(query)]
+    return [
+        Waiting(row.channel, None if row.unready else row.id, row.due)
+        for row in c.execute(select(first).where(first.c.place == 1))
+    ]
 
 
 def message(c: Connection, number: int) -> Message | None:
