@@ -7,17 +7,22 @@ import threading
 import time
 from collections.abc import Callable
 
+from sqlalchemy.exc import SQLAlchemyError
+
 from floatscope_server.database import Database
 from floatscope_server.errors import RunNotFound
 from floatscope_server.events import Events
 from floatscope_server.lifecycle import Lifecycle
 from floatscope_server.store import runs
+from floatscope_server.workers.crew import Crew
 from floatscope_server.workers.duties import AllDuties, Duties
 
 GATHER_S = (
     1.0  # waits this long for more news of a baseline, so that a fast one does not cost a judgement per batch
 )
 LOOK_S = 5.0
+LOOK_AGAIN_S = 30.0  # how often one of several workers looks for verdicts that are behind
+REFRESH = "refresh"
 STALL_PACES = 10.0  # silent for this many usual intervals between batches
 STALL_LEAST_S = 60.0  # and at least this long: a checkpoint or an evaluation is not a stall
 STALL_UNKNOWN_S = 600.0  # before a pace is known: compilation and loading may take minutes
@@ -28,11 +33,16 @@ _log = logging.getLogger(__name__)
 class Refresher:
     """One thread that brings verdicts up to date with their baselines.
 
-    It forgets nothing: what is behind is in the database.
+    It forgets nothing: what is behind is in the database, where one worker looks for it now and then. A run
+    that another worker owns is left to it.
     """
 
-    def __init__(self, *, database: Database) -> None:
+    def __init__(self, *, database: Database, crew: Crew | None = None) -> None:
         self._database = database
+        self._crew = crew
+        self._owners = None if crew is None else crew.owners
+        if crew is not None:
+            crew.changes.hear(REFRESH, self._asked)
         self._lifecycle: Lifecycle | None = None
         self._guard = threading.Lock()
         self._woken = threading.Event()
@@ -43,8 +53,7 @@ class Refresher:
 
     def start(self, lifecycle: Lifecycle) -> None:
         self._lifecycle = lifecycle
-        with self._database.read() as c:
-            self._runs.update(runs.behind_baseline(c))
+        self._look()
         self._woken.set()
         self._thread.start()
 
@@ -70,7 +79,8 @@ class Refresher:
 
     def _run(self) -> None:
         while not self._stopping.is_set():
-            self._woken.wait()
+            if not self._woken.wait(None if self._owners is None else LOOK_AGAIN_S):
+                self._look()
             self._stopping.wait(GATHER_S)
             self._woken.clear()
             with self._guard:
@@ -88,8 +98,29 @@ class Refresher:
             ):  # the database may be away; what is behind is found again at the next batch or start
                 _log.exception("comparing runs with their baselines failed")
 
+    def _look(self) -> None:
+        """Finds what is behind; several workers leave that to one of them."""
+        if self._crew is not None and not self._crew.duties.holds("refresher"):
+            return
+        try:
+            with self._database.read() as c:
+                behind = runs.behind_baseline(c)
+        except SQLAlchemyError:  # the database may be away; several workers look again
+            _log.exception("looking for verdicts that are behind their baselines failed")
+            return
+        with self._guard:
+            self._runs.update(behind)
+
+    def _asked(self, run_id: str | None) -> None:
+        """Some worker found that a run is behind: its owner brings it up to date."""
+        if run_id is not None and self._owners is not None and self._owners.holds(run_id):
+            self.refresh(run_id)
+
     def _refresh(self, run_id: str) -> None:
         assert self._lifecycle is not None
+        if self._crew is not None and self._owners is not None and self._owners.claim(run_id) is not None:
+            self._crew.changes.tell(REFRESH, run_id)
+            return
         try:
             self._lifecycle.refresh(run_id)
         except RunNotFound:
