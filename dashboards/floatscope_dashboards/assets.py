@@ -22,6 +22,8 @@ from pathlib import Path
 STATIC_URL = "/static"
 PLOTLY_VERSION = "4.1.1"
 PLOTLY_FILE = f"plotly-cartesian-{PLOTLY_VERSION}.min.js"
+PLOTLY_STYLE = f"plotly-cartesian-{PLOTLY_VERSION}.css"
+"""The rules that plotly.js would otherwise add by script, which a policy without inline styles forbids."""
 _HEADER_BYTES = 400
 _VERSION = re.compile(rb"plotly\.js(?: \([^)]*\))? v(\d+\.\d+\.\d+)")
 

@@ -36,11 +36,12 @@ from floatscope_dashboards.wording import (
 )
 
 CONTENT_SECURITY_POLICY = (
-    "default-src 'self'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
-    "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'; object-src 'none'"
+    "default-src 'self'; script-src 'self'; style-src 'self'; style-src-attr 'unsafe-inline'; "
+    "img-src 'self' data: blob:; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; "
+    "base-uri 'none'; object-src 'none'"
 )
-"""Plotly sets inline styles, hence 'unsafe-inline' for styles only; its PNG button needs data: and blob:
-images."""
+"""No inline script and no inline stylesheet. plotly.js writes style attributes, so these are allowed; its PNG
+button needs data: and blob: images."""
 
 MAX_TITLE = 80
 """Characters of a run's name in the window title."""
@@ -63,6 +64,7 @@ class Pages:
         self._shared = {
             "fingerprint": assets.fingerprint(),
             "plotly_url": assets.plotly_script(assets.wheel_script()).url,
+            "plotly_style_url": f"{assets.STATIC_URL}/vendor/{assets.PLOTLY_STYLE}",
         }
 
     def runs(self, view: RunsView) -> str:

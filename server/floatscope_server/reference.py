@@ -9,8 +9,8 @@ from typing import Any
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>floatscope API</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<link rel="stylesheet" href="/static/app.css"></head>
-<body><main style="max-width:72rem;margin:2rem auto;padding:0 1rem">
+<link rel="stylesheet" href="/static/app.css"><link rel="stylesheet" href="/static/pages.css"></head>
+<body><main class="reference">
 <h1>floatscope API {version}</h1>
 <p>Send the header <code>Authorization: Bearer TOKEN</code>. Errors are <code>application/problem+json</code>
 with the field, what was expected and a hint. For machines: <a href="/openapi.json">openapi.json</a>.
