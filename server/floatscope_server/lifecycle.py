@@ -125,18 +125,14 @@ class Lifecycle:
         with self._locks.of(run_id):
             self._commit(run_id, self._diagnosis.refresh)
 
-    def delete(self, run_id: str, by: Caller = SERVER) -> None:
+    def delete(self, run_id: str, by: Caller = SERVER, *, why: str | None = None) -> None:
         """Deletes the run: it is gone for everybody at once, its data is removed in the background. Runs
-        compared with it are judged anew without it.
+        compared with it are judged anew without it. why: a reason for the audit log.
         """
         with self._locks.of(run_id):
             with self._database.write() as c:
                 run = runs.get(c, run_id, lock=True)
-                removal.mark(c, run.id, run_id, now=self._clock())
-                dependents = [other.run_id for other in runs.with_baseline(c, run_id)]
-                runs.restart_dependents(c, run_id)
-                detail = {"name": run.name, "project": run.project}
-                audit.write(c, by, "run.delete", target=run_id, detail=detail, now=self._clock())
+                dependents = removal.forget(c, run, by=by, why=why, now=self._clock())
             self._diagnosis.forget(run.id)
         self._events.publish("run", run=run_id, status="deleted")
         self._deleted()

@@ -35,10 +35,12 @@ class Remover:
         *,
         database: Database,
         alone: Callable[[], bool] = lambda: True,
+        removed_some: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._database = database
         self._alone = alone
+        self._removed_some = removed_some
         self._clock = clock
         self._woken = threading.Event()
         self._stopping = threading.Event()
@@ -69,6 +71,7 @@ class Remover:
             removed += 1
             _log.info("run %d, deleted at %.0f, is removed", run.id, run.deleted)
         if removed:
+            self._removed_some()
             self._give_back()
         return removed
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -25,6 +25,16 @@ DEFAULT_PORT = 8321
 
 class SettingsError(ValueError):
     """A setting is wrong; the message names it, says what was expected and where it came from."""
+
+
+class ProjectRetention(BaseModel):
+    """How long the runs of one project are kept. What is None is as for all; ``keep``: they always stay."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    days: float | None = Field(default=None, gt=0)
+    gib: float | None = Field(default=None, gt=0)
+    keep: bool = False
 
 
 class Settings(BaseSettings):
@@ -71,6 +81,22 @@ class Settings(BaseSettings):
     """
     database_connections: int = Field(default=50, ge=5)
     """Most connections to PostgreSQL of all workers on this machine together, besides three for each."""
+    retention_days: float | None = Field(default=None, gt=0)
+    """Days after its last sign of life that a run which ended is deleted; without it runs are kept."""
+    retention_gib: float | None = Field(default=None, gt=0)
+    """GiB of all runs together beyond which the oldest that ended are deleted."""
+    retention_projects: dict[str, ProjectRetention] = Field(default_factory=dict)
+    """What single projects do differently: ``{"project": {"days": 30, "gib": 5, "keep": false}}``."""
+    tiles_url: str | None = None
+    """``s3://bucket/prefix`` of a store that keeps the bulk of the numbers; without it the database does."""
+    tiles_endpoint_url: str | None = None
+    """Address of a store that is not AWS, ``https://host:port``."""
+    tiles_region: str | None = None
+    """Region of the bucket; without it what AWS tools would take."""
+    tiles_access_key_id: str | None = None
+    """Key of the store; without it ``AWS_ACCESS_KEY_ID`` or wherever AWS tools find theirs."""
+    tiles_secret_access_key: SecretStr | None = None
+    """Secret of that key."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     diagnose: bool = True
     """Off only to measure storage alone: batches are then stored and not judged."""

@@ -27,6 +27,16 @@ from floatscope_server.services import Services
 from floatscope_server.settings import Settings
 from tests.server.samples import TABLE, Scripted, body, finding, ingest, rows
 
+_WITH_MEANING = {
+    "quiet_json": '{"from": "22:00", "to": "07:00"}',
+    "projects_json": '["p"]',
+    "scopes_json": '["ingest"]',
+    "thresholds_json": "{}",
+    "min_severity": "warning",
+    "severity": "warning",
+    "kind": "slack",
+}
+
 
 def services_over(database: Database, settings: Settings) -> Services:
     """A server's parts without HTTP; every batch raises one finding."""
@@ -63,6 +73,8 @@ def made_up(c: Connection, table: Table) -> dict[str, Any]:
 def _value(c: Connection, column: Column[Any]) -> Any:
     for key in column.foreign_keys:
         return c.execute(select(key.column).limit(1)).scalar_one()
+    if column.name in _WITH_MEANING and not isinstance(column.type, SmallInteger):
+        return _WITH_MEANING[column.name]
     if column.name.endswith("_json"):
         return '{"a": [1, "NaN", "\\u00e9"]}'
     if isinstance(column.type, Boolean):

@@ -141,13 +141,13 @@ def test_the_file_shrinks_and_holds_no_trace(settings: Settings, tmp_path: Path)
     database.empty_log()
     full = file.stat().st_size
     assert full > empty + 1_000_000
-    assert all(word in file.read_bytes() for word in (TRACE, b"secret-name"))
+    assert TRACE in file.read_bytes()
     services.lifecycle.delete("r")
     assert services.remover.round() == 1
     assert file.stat().st_size < empty + (full - empty) / 5
     for path in tmp_path.glob("small.db*"):
         content = path.read_bytes()
-        assert not any(word in content for word in (TRACE, b"secret-name", SECRET.encode()))
+        assert not any(word in content for word in (TRACE, SECRET.encode()))
     database.close()
 
 

@@ -7,16 +7,18 @@ import json
 import sqlite3
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy.exc import SQLAlchemyError
 
 from floatscope_server import migrate
-from floatscope_server.dbtool import backup, moving, status
+from floatscope_server.dbtool import backup, moving, purging, status
 from floatscope_server.dbtool.opening import CannotDo, connect, opened, reason, shown
+from floatscope_server.dbtool.verify import Counted, verify
 from floatscope_server.migrate import SchemaError
-from floatscope_server.removing import Remover
+from floatscope_server.objects.opening import open_objects
 from floatscope_server.settings import Settings, SettingsError, load
 from floatscope_server.store import losses
 
@@ -96,6 +98,18 @@ def _backup(settings: Settings, args: argparse.Namespace) -> int:
     return 0
 
 
+def _verify(settings: Settings, args: argparse.Namespace) -> int:
+    counted = Counted()
+    with opened(settings) as database:
+        objects = open_objects(settings)
+        faults = list(verify(database, full=args.full, objects=objects, counted=counted))
+    looked = f"{counted.batches} batches of {counted.ranks} ranks, {counted.chunks} chunks"
+    told = {"ok": not faults, **asdict(counted), "faults": [asdict(fault) for fault in faults]}
+    lines = [f"{fault.where}: {fault.what}" for fault in faults]
+    _tell(args, told, [*lines, f"{looked}: {'nothing is wrong' if not faults else f'{len(faults)} faults'}"])
+    return EXIT_FAULTS if faults else 0
+
+
 def _move(settings: Settings, args: argparse.Namespace) -> int:
     to = Settings(database_url=args.to).database
     with opened(settings) as database:
@@ -116,8 +130,13 @@ def _compact(settings: Settings, args: argparse.Namespace) -> int:
 
 def _purge(settings: Settings, args: argparse.Namespace) -> int:
     with opened(settings) as database:
-        removed = 0 if args.dry_run else Remover(database=database).round()
-    _tell(args, {"removed": removed}, [f"{removed} deleted runs removed"])
+        done = purging.purge(database, settings, dry_run=args.dry_run)
+    would = "would be " if args.dry_run else ""
+    lines = [f"run {run.run_id} ({run.project}): {would}deleted, {run.why}" for run in done.doomed]
+    lines.append(f"{done.removed} deleted runs {would}removed with all their rows")
+    if done.objects is not None:
+        lines.append(f"{done.objects} objects {would}deleted from the store")
+    _tell(args, {"dry_run": args.dry_run, **asdict(done)}, lines)
     return 0
 
 
@@ -171,6 +190,14 @@ def _parser() -> argparse.ArgumentParser:
         "file", type=Path, help="file to write; it appears when it is whole, readable by you only"
     )
     save.add_argument("--replace", action="store_true", help="replace the file if it exists")
+    check = add(
+        "verify",
+        _verify,
+        "check that everything stored can be read and fits together",
+        "verify --full",
+        "Also while the server runs. Exit code 1 and a list if anything is wrong.",
+    )
+    check.add_argument("--full", action="store_true", help="make every level anew, not only a sample")
     move = add(
         "move",
         _move,

@@ -10,9 +10,9 @@ from pathlib import Path
 
 @contextmanager
 def put_in_place(file: Path) -> Iterator[Path]:
-    """A new, empty file beside ``file`` (mode 0600) to be filled inside; then it is synced and takes the name.
+    """A new, empty file beside ``file`` (mode 0600) to be filled inside; then it takes the name.
 
-    If anything is raised inside, it is removed and ``file`` stays as it was.
+    It is synced first. If anything is raised inside, it is removed and ``file`` stays as it was.
     """
     part = file.with_name(f".{file.name}.{os.getpid()}.part")
     os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))

@@ -23,7 +23,10 @@ from sqlalchemy import (
 )
 
 from floatscope_server import tables
+from floatscope_server.callers import Caller
 from floatscope_server.database import upsert
+from floatscope_server.store import audit, runs
+from floatscope_server.store.runs import RunRecord
 
 DELETED = "deleted"
 _AT_ONCE = ("outbox", "alert_event", "telling", "alert", "run_owner", "engine_state", "verdict")
@@ -40,6 +43,19 @@ class Marked:
     id: int
     run_id: str
     deleted: float
+
+
+def forget(c: Connection, run: RunRecord, *, by: Caller, why: str | None, now: float) -> list[str]:
+    """Deletes a run for everybody: ``mark``, a line in the audit log, and those compared with it are behind.
+
+    Returns the latter.
+    """
+    mark(c, run.id, run.run_id, now=now)
+    dependents = [other.run_id for other in runs.with_baseline(c, run.run_id)]
+    runs.restart_dependents(c, run.run_id)
+    detail = {"name": run.name, "project": run.project} | ({} if why is None else {"why": why})
+    audit.write(c, by, "run.delete", target=run.run_id, detail=detail, now=now)
+    return dependents
 
 
 def mark(c: Connection, run: int, run_id: str, *, now: float) -> None:
@@ -120,7 +136,11 @@ def _tiles(c: Connection, run: int, rows: int, now: float) -> int:
     objects = sorted({row.object for row in found if row.object is not None})
     if objects:
         garbage = [{"object": name, "due": now} for name in objects]
-        c.execute(upsert(c, tables.garbage).on_conflict_do_nothing(), garbage)
+        statement = upsert(c, tables.garbage)
+        c.execute(
+            statement.on_conflict_do_update(index_elements=["object"], set_={"due": statement.excluded.due}),
+            garbage,
+        )
     return len(found)
 
 
