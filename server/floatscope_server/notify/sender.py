@@ -101,6 +101,14 @@ class Sender:
             self._rung += 1
             self._bell.notify_all()
 
+    def changed(self, channel_id: str) -> None:
+        """Somebody changed the channel or asked for another try: it is not left alone any longer."""
+        with self._choosing:
+            lane = self._lanes.get(channel_id)
+            if lane is not None:
+                lane.failures, lane.paused = 0, 0.0
+        self.wake()
+
     def alive(self) -> bool:
         return all(thread.is_alive() for thread in self._threads)
 

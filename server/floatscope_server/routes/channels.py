@@ -26,7 +26,7 @@ from floatscope_server.notify.webhook import DeliveryFailed
 from floatscope_server.routes import fields
 from floatscope_server.routes.fields import ResourceId
 from floatscope_server.services import Services, Use
-from floatscope_server.store import audit, channels, telling
+from floatscope_server.store import audit, channels, sending, telling
 from floatscope_server.store.channels import ChannelRecord
 from floatscope_server.telling.quiet_hours import QuietHours
 from floatscope_server.telling.terms import check_escalate_s, check_repeat_s
@@ -148,7 +148,6 @@ def _add(services: Services, by: Caller, given: ChannelIn) -> Response:
     _check_names(given.name, given.projects)
     url, now = given.url.get_secret_value(), time.time()
     key, made = _key(given.kind, given.secret, new=True)
-    _check_url(services, given.kind, url)
     record = ChannelRecord(
         id=f"{given.kind}-{secrets.token_hex(6)}",
         kind=given.kind,
@@ -163,6 +162,7 @@ def _add(services: Services, by: Caller, given: ChannelIn) -> Response:
         escalate_s=check_escalate_s(given.escalate_s),
         quiet=None if given.quiet is None else QuietHours.of_json(given.quiet),
     )
+    _check_url(services, given.kind, url)
     with services.database.write() as c:
         if channels.count(c) >= MAX_CHANNELS:
             raise Problem(409, "Too many channels", f"there are {MAX_CHANNELS}", hint="delete one first")
@@ -186,7 +186,6 @@ def _change(services: Services, by: Caller, channel_id: str, given: ChannelChang
         if channel_id == FROM_SETTINGS:
             raise Refused("url", "none: it comes from FLOATSCOPE_SLACK_WEBHOOK_URL", "an address")
         changes["url"] = given.url.get_secret_value()
-        _check_url(services, kind, changes["url"])
     key, made = _key(kind, given.secret, new=given.new_secret)
     if key is not None:
         changes["signing_key"] = key
@@ -196,13 +195,16 @@ def _change(services: Services, by: Caller, channel_id: str, given: ChannelChang
         changes["escalate_s"] = check_escalate_s(given.escalate_s)
     if "quiet" in given.model_fields_set:
         changes["quiet"] = None if given.quiet is None else QuietHours.of_json(given.quiet)
+    if "url" in changes:
+        _check_url(services, kind, changes["url"])
     with services.database.write() as c:
         record = replace(channels.get(c, channel_id), **changes)
         channels.put(c, record)
+        sending.hurry(c, channel_id, now=time.time())
         telling.look_again_at_channel(c, channel_id, now=time.time())
         _write_audit(c, by, "channel.change", record, fields=sorted(changes))
     services.telling.wake()
-    services.sender.wake()
+    services.sender.changed(channel_id)
     return Json(_shown(services, record) | made)
 
 

@@ -58,7 +58,7 @@ def retry_delivery(channel_id: ResourceId, number: Number, services: Use, by: By
             )
         detail = {"alert": item.alert, "event": item.event}
         audit.write(c, by, "channel.retry", target=f"{channel_id}/{number}", detail=detail, now=now)
-    services.sender.wake()
+    services.sender.changed(channel_id)
     return Json(_shown(item))
 
 

@@ -125,6 +125,11 @@ def revive(c: Connection, channel: str, number: int, *, now: float) -> Sending:
     return _sending(row)
 
 
+def hurry(c: Connection, channel: str, *, now: float) -> None:
+    """Makes all that waits on a channel due, since something about it was changed."""
+    c.execute(update(_outbox).where(_outbox.c.channel == channel, _waits()).values(due=now))
+
+
 def counts(c: Connection) -> dict[str, int]:
     """Number of messages in each state."""
     query = select(_outbox.c.state, func.count()).group_by(_outbox.c.state)
