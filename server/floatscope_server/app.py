@@ -42,9 +42,9 @@ from floatscope_server.notify.environment import offer_environment_channel
 from floatscope_server.notify.messages import Messages
 from floatscope_server.notify.posting import Post, poster
 from floatscope_server.notify.sender import Sender
-from floatscope_server.origins import networks
 from floatscope_server.objects.opening import open_objects
 from floatscope_server.objects.sweeper import Sweeper
+from floatscope_server.origins import networks
 from floatscope_server.outcome import Outcome
 from floatscope_server.removing import Remover
 from floatscope_server.retention import Policy, Retention
@@ -327,7 +327,7 @@ def _answer_errors(app: FastAPI) -> None:
     async def on_storage(request: Request, error: OperationalError | PoolTimeout) -> Response:
         what = f"{request.method} {request.url.path}"
         said = error.orig if isinstance(error, OperationalError) else error
-        _log.error("%s failed: the database says: %s", what, str(said).strip())
+        _log.error("%r failed: the database says: %s", what, str(said).strip())
         detail = (
             "the database could not take or give the data now (full, locked or away); nothing was changed"
         )
@@ -338,6 +338,6 @@ def _answer_errors(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     async def on_fault(request: Request, _error: Exception) -> Response:
-        _log.error("%s %s failed", request.method, request.url.path)
+        _log.error("%r failed", f"{request.method} {request.url.path}")
         detail = "the server failed on this request; its log says why"
         return answer(request, Problem(500, "Server fault", detail, hint="please report it"))

@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
-import numpy as np
+import math
+
 from sqlalchemy import Connection
 
 from floatscope.protocol.names import MAX_STEP
-from floatscope_server.store import batches, reads
-from floatscope_server.store.reads import Span
+from floatscope_server.store import series_reads
+from floatscope_server.store.raw import Source
+from floatscope_server.store.stretches import Span
+from floatscope_server.store.tensor_tables import TensorTables
+from floatscope_server.store.tiles import Objects
 
-READ_WHOLE_BATCHES = 256  # up to here every step is read; beyond, the last loss of evenly spaced batches
 
-
-def loss_curve(c: Connection, run: int, rank: int, *, points: int) -> list[tuple[int, float | None]]:
+def loss_curve(
+    c: Connection, run: int, rank: int, *, points: int, objects: Objects | None = None
+) -> list[tuple[int, float | None]]:
     """(step, loss) in order, at most ``points``; None is a gap; a stretch with a NaN or Inf shows that."""
-    if batches.count(c, run, rank) > READ_WHOLE_BATCHES:
-        rows = batches.glances(c, run, rank, points=points - 1)
-        return [(first, seen.get("loss")) for first, _last, seen in rows]
-    step, loss = reads.scalars(c, run, rank, ["loss"], Span(0, MAX_STEP))["loss"]
-    if len(step) <= points:
-        return list(zip(step.tolist(), loss.tolist(), strict=True))
-    width = -(-(int(step[-1]) - int(step[0]) + 1) // points)
-    which = (step - step[0]) // width
+    seen = series_reads.view(Source(c, run, rank, TensorTables(), objects), Span(0, MAX_STEP))
+    level = series_reads.scalars(seen, ["loss"], points)["loss"]
     out: list[tuple[int, float | None]] = []
-    for at in range(int(which[-1]) + 1):
-        inside = loss[which == at]
-        odd = inside[~np.isfinite(inside)]
-        value = None if not len(inside) else float(odd[0] if len(odd) else inside[-1])
-        out.append((int(step[0]) + at * width, value))
+    if not len(level.bins) or level.last is None:
+        return out
+    values = zip(level.nan[0], level.inf[0], level.last[0], strict=True)
+    value_of = dict(zip(level.bins.tolist(), values, strict=True))
+    steps = level.bins.tolist() if level.width == 1 else range(int(level.bins[0]), int(level.bins[-1]) + 1)
+    for at in steps:
+        begin = max(at * level.width, seen.first)
+        if at not in value_of:
+            out.append((begin, None))
+            continue
+        nan, inf, value = value_of[at]
+        out.append((begin, math.nan if nan else math.inf if inf else float(value)))
     return out

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from floatscope.protocol.batch import Bool, Float64, Int64
+from floatscope_server.levels import Level
 
 COLUMNS = ("step", "min", "max", "mean", "last", "count", "nan", "inf")
 MAX_POINTS = 10_000
@@ -22,99 +23,122 @@ WORST_IS_LOW = frozenset({"headroom_log2", "sqnr_db", "amax_min_block"})
 """Statistics whose lowest value is the worst one; of all others it is the highest."""
 
 
-def bin_starts(step: Int64, points: int, *, first: int, last: int) -> Int64:
-    """Row at which each bin begins, at most ``points`` bins; steps ascend. With few rows each is its own bin.
+def bin_width(first: int, last: int, most: int) -> int:
+    """The smallest power of two of which at most ``most`` bins cover the steps from first to last.
 
-    Bins have equal widths in steps, so that a bin means the same stretch in every series of a picture.
+    Bins begin at multiples of it, so that those of a picture stay where they are while a run grows.
     """
-    if len(step) <= points:
-        return np.arange(len(step))
-    width = -(-(last - first + 1) // points)
-    which = (step - first) // width
-    return np.flatnonzero(np.append(True, which[1:] != which[:-1]))
+    width = 1
+    while last // width - first // width >= most:
+        width *= 2
+    return width
 
 
-def summarise(step: Int64, value: Float64, points: int, *, first: int, last: int) -> dict[str, list[Any]]:
-    """Column arrays of a series. count: values in the bin, of which nan and inf are not finite.
+def columns(level: Level, *, first: int) -> dict[str, list[Any]]:
+    """Column arrays of a level of one series. count: values in the bin, of which nan and inf are not finite.
 
-    min, max, mean and last are over the bin's finite values, None if it has none. step: the bin's first.
+    min, max, mean and last are over the bin's finite values, None if it has none. step: where the bin begins,
+    or ``first`` if it begins before that.
     """
-    starts = bin_starts(step, points, first=first, last=last)
-    if not len(starts):
-        return {name: [] for name in COLUMNS}
-    finite = np.isfinite(value)
-    good = np.add.reduceat(finite, starts, dtype=np.int64)
-    some = good > 0
-    zeroed = np.where(finite, value, 0.0)
-    # The last finite row of a bin: the highest row number among finite rows.
-    last_row = np.maximum.reduceat(np.where(finite, np.arange(len(value)), -1), starts)
-    with np.errstate(over="ignore", invalid="ignore"):
-        mean = np.add.reduceat(
-            zeroed / np.repeat(np.maximum(good, 1), np.diff(np.append(starts, len(value)))), starts
-        )
-    columns: dict[str, NDArray[Any]] = {
-        "min": np.minimum.reduceat(np.where(finite, value, np.inf), starts),
-        "max": np.maximum.reduceat(np.where(finite, value, -np.inf), starts),
-        "mean": mean,
-        "last": value[np.maximum(last_row, 0)],
+    out: dict[str, list[Any]] = {"step": np.maximum(level.bins * level.width, first).tolist()}
+    some = (level.count[0] > level.nan[0] + level.inf[0]).tolist()
+    finite = {"min": level.minimum, "max": level.maximum, "mean": level.mean, "last": level.last}
+    for name, array in finite.items():
+        found = [] if array is None else array[0].tolist()
+        out[name] = [value if ok else None for value, ok in zip(found, some, strict=True)]
+    return out | {
+        "count": level.count[0].tolist(),
+        "nan": level.nan[0].tolist(),
+        "inf": level.inf[0].tolist(),
     }
-    out: dict[str, list[Any]] = {"step": step[starts].tolist()}
-    for name, column in columns.items():
-        out[name] = [v if ok else None for v, ok in zip(column.tolist(), some.tolist(), strict=True)]
-    out["count"] = np.diff(np.append(starts, len(value))).tolist()
-    out["nan"] = np.add.reduceat(np.isnan(value), starts, dtype=np.int64).tolist()
-    out["inf"] = np.add.reduceat(np.isinf(value), starts, dtype=np.int64).tolist()
-    return out
 
 
 @dataclass
 class HeatMap:
-    """Gathers the worst value per tensor and bin of steps. ``tensors``: rows from top to bottom."""
+    """Gathers the worst value per tensor and bin of steps. ``tensors``: rows from top to bottom.
+
+    width: of a column, in steps; a power of two, and columns begin at multiples of it.
+    """
 
     stat: str
     tensors: Sequence[str]
     first: int
     last: int
     columns: int
+    width: int = field(init=False)
     _worst: Float64 = field(init=False)
     _nan: NDArray[np.int64] = field(init=False)
     _inf: NDArray[np.int64] = field(init=False)
     _row_of: Mapping[str, int] = field(init=False)
-    _width: int = field(init=False)
 
     def __post_init__(self) -> None:
-        span = self.last - self.first + 1
         most = max(1, min(self.columns, MAX_COLUMNS, MAX_CELLS // max(len(self.tensors), 1)))
-        self._width = -(-span // most)
-        shape = (len(self.tensors), -(-span // self._width))
+        self.width = bin_width(self.first, self.last, most)
+        shape = (len(self.tensors), self.last // self.width - self.first // self.width + 1)
         self._worst = np.full(shape, np.nan)
         self._nan = np.zeros(shape, np.int64)
         self._inf = np.zeros(shape, np.int64)
         self._row_of = {name: s for s, name in enumerate(self.tensors)}
 
-    def add(self, names: Sequence[str], step: Int64, values: Float64, present: Bool) -> None:
-        """Takes in rows [D] of columns ``names`` [S]; names that are not rows of the map are passed over."""
-        columns = [s for s, name in enumerate(names) if name in self._row_of]
-        if not len(step) or not columns:
+    def add(self, names: Sequence[str], step: Int64, values: NDArray[Any], present: Bool | None) -> None:
+        """Takes in rows [D] of columns ``names`` [S]; names that are not rows of the map are passed over.
+
+        present: None if all are. Steps ascend.
+        """
+        rows, taken = self._rows(names)
+        if not len(step) or not len(rows):
             return
-        rows = np.array([self._row_of[names[s]] for s in columns])
-        which = (step - self.first) // self._width
+        which = step // self.width
         starts = np.flatnonzero(np.append(True, which[1:] != which[:-1]))
-        cells = np.ix_(rows, which[starts])
-        values, present = values[:, columns], present[:, columns]
-        finite = np.where(present & np.isfinite(values), values, np.nan)
-        worst = np.fmin if self.stat in WORST_IS_LOW else np.fmax
-        self._worst[cells] = worst(self._worst[cells], worst.reduceat(finite, starts, axis=0).T)
-        self._nan[cells] += np.add.reduceat(present & np.isnan(values), starts, axis=0, dtype=np.int64).T
-        self._inf[cells] += np.add.reduceat(present & np.isinf(values), starts, axis=0, dtype=np.int64).T
+        cells = np.ix_(rows, which[starts] - self.first // self.width)
+        if len(rows) < len(names):
+            values, present = values[:, taken], None if present is None else present[:, taken]
+        finite = np.isfinite(values) if present is None else np.isfinite(values) & present
+        if not finite.all():
+            there = True if present is None else present
+            for cells_of, odd in ((self._nan, np.isnan(values)), (self._inf, np.isinf(values))):
+                cells_of[cells] += np.add.reduceat(odd & there, starts, axis=0, dtype=np.int64).T
+            values = np.where(finite, values, np.nan)
+        self._worst[cells] = self._worse(self._worst[cells], self._worse.reduceat(values, starts, axis=0).T)
+
+    def add_level(self, names: Sequence[str], level: Level) -> None:
+        """Takes in a level of tensors ``names`` [S], of a width of which the map's is a multiple."""
+        rows, taken = self._rows(names)
+        if not len(level.bins) or not len(rows):
+            return
+        which = level.bins * level.width // self.width
+        starts = np.flatnonzero(np.append(True, which[1:] != which[:-1]))
+        cells = np.ix_(rows, which[starts] - self.first // self.width)
+        worst = level.minimum if self.stat in WORST_IS_LOW else level.maximum
+        for cells_of, odd in ((self._nan, level.nan), (self._inf, level.inf)):
+            if odd.any():
+                cells_of[cells] += np.add.reduceat(odd[taken], starts, axis=1)
+        self._worst[cells] = self._worse(
+            self._worst[cells], self._worse.reduceat(worst[taken], starts, axis=1)
+        )
+
+    @property
+    def cells(self) -> tuple[Float64, Int64, Int64]:
+        """The worst value, the number of NaN and of infinite values by tensor and column."""
+        return self._worst, self._nan, self._inf
+
+    @property
+    def _worse(self) -> np.ufunc:
+        return np.fmin if self.stat in WORST_IS_LOW else np.fmax
+
+    def _rows(self, names: Sequence[str]) -> tuple[Int64, Int64]:
+        """Rows of the map, and the columns of ``names`` that they are."""
+        found = [self._row_of.get(name, -1) for name in names]
+        rows = np.array(found, np.int64)
+        taken = np.flatnonzero(rows >= 0)
+        return rows[taken], taken
 
     def to_json(self) -> dict[str, Any]:
         """The heat map of the API: bytes 0 to 253 between lo and hi, 254 missing, 255 not finite.
 
         A tensor without any value has no row: a statistic of weights says nothing of inputs.
         """
-        columns = np.arange(self._worst.shape[1])
-        begin = self.first + columns * self._width
+        begin = (self.first // self.width + np.arange(self._worst.shape[1])) * self.width
         odd = (self._nan > 0) | (self._inf > 0)
         rows = np.flatnonzero((~np.isnan(self._worst) | odd).any(axis=1))
         worst, odd, nan, inf = self._worst[rows], odd[rows], self._nan[rows], self._inf[rows]
@@ -130,8 +154,8 @@ class HeatMap:
         return {
             "stat": self.stat,
             "tensors": [self.tensors[int(row)] for row in rows],
-            "from": begin.tolist(),
-            "to": np.minimum(begin + self._width - 1, self.last).tolist(),
+            "from": np.maximum(begin, self.first).tolist(),
+            "to": np.minimum(begin + self.width - 1, self.last).tolist(),
             "encoding": "u1",
             "lo": lo,
             "hi": hi,

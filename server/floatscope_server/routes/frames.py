@@ -1,0 +1,135 @@
+"""The tensors of a run: which there are, and all their statistics at one step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import numpy as np
+from fastapi import APIRouter, Query
+from starlette.responses import Response
+
+from floatscope.protocol.names import MAX_STEP, split_tensor
+from floatscope_server.answers import Json
+from floatscope_server.derived import DERIVED, needs
+from floatscope_server.routes import fields, reading
+from floatscope_server.routes.fields import RankQuery, RunId, Segment
+from floatscope_server.services import Use
+from floatscope_server.store import frame_reads, kinds, runs, series_reads, stretches
+from floatscope_server.store.frame_reads import Histograms, Picture
+from floatscope_server.store.frames import StatFrame
+from floatscope_server.store.stretches import Span
+
+router = APIRouter(tags=["tensors"])
+
+MAX_HISTOGRAMS = 4_096  # tensors of one answer: 64 counts each
+
+
+@router.get("/runs/{run_id}/tensors", response_class=Json)
+def tensors(run_id: RunId, services: Use) -> Response:
+    """The run's tensors in the order of the network, with what is known of each, the statistics and the ranks
+    that have it, and its last values.
+    """
+    with services.database.read() as c:
+        run = runs.get(c, run_id)
+        described = runs.info(c, run.id).tensors
+        stored = reading.stored_stats(runs.series(c, run.id))
+        stats_of: dict[str, set[str]] = {}
+        ranks_of: dict[str, list[int]] = {}
+        last: dict[str, dict[str, Any]] = {}
+        for position in runs.positions(c, run.id):
+            source = reading.source(c, services, run, position.rank)
+            pieces = stretches.pieces(c, run.id, position.rank, Span(0, MAX_STEP))
+            for name, stats in frame_reads.stats_of(source, pieces, stored).items():
+                stats_of.setdefault(name, set()).update(stats)
+                ranks_of.setdefault(name, []).append(position.rank)
+            picture = frame_reads.last(source, segment=None, tensors=described)
+            for name, values in ({} if picture is None else _by_tensor(picture)).items():
+                last.setdefault(name, values)
+    items = []
+    for name in sorted({*described, *stats_of}, key=lambda n: reading.order(n, described.get(n, {}))):
+        layer, role = split_tensor(name)
+        have = tuple(stats_of.get(name, ()))
+        derived = [stat for stat in DERIVED if stat not in have and needs(stat, have)]
+        items.append(
+            {
+                **described.get(name, {}),
+                "name": name,
+                "layer": layer,
+                "role": role,
+                "stats": sorted([*have, *derived]),
+                "ranks": ranks_of.get(name, []),
+                "last": last.get(name, {}),
+            }
+        )
+    return Json({"items": items, "next_cursor": None})
+
+
+@router.get("/runs/{run_id}/frame", response_class=Json)
+def frame(
+    run_id: RunId,
+    services: Use,
+    step: Annotated[int | None, Query(ge=0, le=MAX_STEP, description="Default: the last.")] = None,
+    tensor: Annotated[str | None, Query(max_length=4096, description="Only this one.")] = None,
+    histograms: Annotated[bool, Query(description="Also hist_log2, where it was sampled.")] = False,
+    rank: RankQuery = None,
+    segment: Segment = None,
+) -> Response:
+    """Every statistic of every tensor at one step: the newest at or before ``step`` that has statistics.
+
+    ``stats`` has a value per tensor, null where there is none, and the step it is of.
+    """
+    with services.database.read() as c:
+        run = runs.get(c, run_id)
+        known = runs.series(c, run.id)
+        stored = reading.stored_stats(known)
+        has = sorted({at for (kind, _), ranks in known.items() if kind == kinds.STAT for at in ranks})
+        source = reading.source(c, services, run, reading.rank_of(rank, tuple(has)))
+        described = runs.info(c, run.id).tensors
+        found = frame_reads.last(source, segment=segment, tensors=described) if step is None else None
+        counts: Histograms | None = None
+        if found is None or histograms:
+            span = Span(0, MAX_STEP if step is None else step, segment)
+            seen = series_reads.view(source, span, with_tensors=True)
+            found = found or frame_reads.at_or_before(seen, stored=stored, tensors=described)
+            counts = frame_reads.histograms(seen) if histograms else None
+    only = None if tensor is None else fields.name(tensor, field="tensor")
+    answer: dict[str, Any] = {"run_id": run_id, "rank": source.rank}
+    answer |= _frame_json(found, only)
+    if histograms:
+        answer["hist_log2"] = _histograms_json(counts, only)
+    return Json(answer)
+
+
+def _frame_json(found: Picture | None, only: str | None) -> dict[str, Any]:
+    if found is None:
+        return {"segment": None, "step": None, "tensors": [], "stats": {}}
+    keep = slice(None) if only is None else [s for s, name in enumerate(found.names) if name == only]
+    names = list(found.names) if only is None else [name for name in found.names if name == only]
+    stats = {name: {"step": stat.step, "values": _values(stat, keep)} for name, stat in found.stats.items()}
+    return {"segment": found.segment, "step": found.step, "tensors": names, "stats": stats}
+
+
+def _values(stat: StatFrame, keep: slice | list[int]) -> list[float | None]:
+    values, present = stat.values[keep].tolist(), stat.present[keep]
+    if present.all():
+        return list(values)
+    return [value if there else None for value, there in zip(values, present.tolist(), strict=True)]
+
+
+def _histograms_json(found: Histograms | None, only: str | None) -> dict[str, Any]:
+    """Counts by tensor; of very many tensors only the first ones, unless one is asked for."""
+    if found is None:
+        return {"step": None, "counts": {}}
+    chosen = [s for s, name in enumerate(found.names) if only in (None, name)][:MAX_HISTOGRAMS]
+    return {"step": found.step, "counts": {found.names[s]: found.counts[s].tolist() for s in chosen}}
+
+
+def _by_tensor(found: Picture) -> Mapping[str, dict[str, Any]]:
+    """Tensor -> statistic -> its last value."""
+    out: dict[str, dict[str, Any]] = {}
+    for stat, of_stat in found.stats.items():
+        values = of_stat.values.tolist()
+        for s in np.flatnonzero(of_stat.present).tolist():
+            out.setdefault(found.names[s], {})[stat] = values[s]
+    return out
