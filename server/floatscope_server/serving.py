@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from floatscope_server.services import Services
 
 SHUTDOWN_S = 10  # requests under way get this long
-HEADER_BYTES = 64 * 1024  # first line and headers of a request
+HEADER_BYTES = 32 * 1024  # of first line and headers, before a connection is closed; one read may bring more
 KEEP_ALIVE_S = 75  # agents send every few seconds to a minute; longer than the 60 s of most proxies
 
 

@@ -1,0 +1,144 @@
+"""Requests made to cost more than they should: answered early, in bounded memory, and life goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import socket
+
+import pytest
+import zstandard
+
+from floatscope_server.body import unpack
+from tests.server.live import TOKEN, Client
+from tests.server.samples import body, rows
+
+MIB = 2**20
+
+
+def sent(client: Client, head: bytes, *, then: bytes = b"") -> bytes:
+    """What comes back for these bytes on a new connection."""
+    with socket.create_connection(("127.0.0.1", client.port), timeout=20) as connection:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # refused before all of it was sent
+            connection.sendall(head + then)
+        parts = []
+        with contextlib.suppress(ConnectionResetError):  # closed with bytes of ours unread
+            while part := connection.recv(65536):
+                parts.append(part)
+        return b"".join(parts)
+
+
+def head(*lines: str) -> bytes:
+    return "\r\n".join(("GET /healthz HTTP/1.1", "Host: x", "Connection: close", *lines, "", "")).encode()
+
+
+def test_headers_are_bounded(client: Client) -> None:
+    assert sent(client, head()).startswith(b"HTTP/1.1 200")
+    assert b" 200 " not in sent(client, head(f"X-Long: {'x' * MIB}"))[:20]
+    assert b" 200 " not in sent(client, head(*(f"X-{n}: {'v' * 100}" for n in range(9000))))[:20]
+    line = f"GET /{'a' * MIB} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+    assert b" 200 " not in sent(client, line)[:20]
+    assert client.get("/healthz").status == 200
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["-1", "abc", "1e3", "9" * 400, "10, 11", "+5"],
+)
+def test_odd_lengths_are_refused(client: Client, value: str) -> None:
+    request = (
+        f"POST /login HTTP/1.1\r\nHost: x\r\nContent-Length: {value}\r\nConnection: close\r\n\r\n".encode()
+    )
+    assert b" 4" in sent(client, request)[:13]
+    assert client.get("/healthz").status == 200
+
+
+def test_a_length_and_chunks_at_once_are_not_two_requests(client: Client) -> None:
+    smuggled = b"GET /api/v1/runs HTTP/1.1\r\nHost: x\r\n\r\n"
+    lines = (
+        f"POST /login HTTP/1.1\r\nHost: x\r\nContent-Length: {len(smuggled) + 5}\r\n"
+        "Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+    )
+    answer = sent(client, lines.encode(), then=b"0\r\n\r\n" + smuggled)
+    assert answer.count(b"HTTP/1.1 ") == 1
+
+
+def test_a_websocket_is_not_opened(client: Client) -> None:
+    lines = (
+        *("GET /api/v1/events HTTP/1.1", "Host: x", f"Authorization: Bearer {TOKEN}x"),
+        *("Connection: Upgrade, close", "Upgrade: websocket", "Sec-WebSocket-Version: 13"),
+        *("Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==", "", ""),
+    )
+    assert b" 401 " in sent(client, "\r\n".join(lines).encode())[:20]
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "zstd"])
+def test_a_bomb_is_not_unpacked_to_its_end(encoding: str) -> None:
+    if encoding == "gzip":
+        bomb = gzip.compress(bytes(300 * MIB), 1)
+    else:
+        packer = zstandard.ZstdCompressor(level=1).compressobj()
+        bomb = b"".join([*(packer.compress(bytes(MIB)) for _ in range(600)), packer.flush()])
+    found = unpack(bomb, encoding)
+    assert found.fault is not None
+    assert (found.fault.status, found.content) == (413, b"")
+
+
+def test_packing_inside_packing_is_not_unpacked_again(client: Client) -> None:
+    client.open_run("r")
+    twice = gzip.compress(gzip.compress(body(rows(0, 1))))
+    for encoding in ("gzip, gzip", "gzip,zstd"):
+        assert client.put("r", 0, twice, headers={"Content-Encoding": encoding}).status == 415
+    assert client.put("r", 0, twice, headers={"Content-Encoding": "gzip"}).status == 422
+
+
+DEEP = [b"[" * 200_000, b'{"a":' * 200_000, b'{"steps": ' + b"[" * 200_000 + b"]" * 200_000 + b"}"]
+MANY = json.dumps({"steps": [{"step": 1, **{f"s{n}": 1.0 for n in range(200_000)}}]}).encode()
+HUGE = b'{"steps": [{"step": 1, "loss": ' + b"9" * 1_000_000 + b"}]}"
+FIELDS = json.dumps({f"k{n}": n for n in range(100_000)}).encode()
+
+
+@pytest.mark.parametrize("content", [*DEEP, MANY, HUGE], ids=["lists", "objects", "nested", "keys", "number"])
+def test_json_made_to_hurt_is_refused_in_a_batch(client: Client, content: bytes) -> None:
+    client.open_run("r")
+    answer = client.put("r", 0, content)
+    assert (answer.status, answer.headers["content-type"]) == (422, "application/problem+json")
+    assert len(answer.content) < 4096
+    assert client.put("r", 0, body(rows(0, 1))).status == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/api/v1/runs"),
+        ("POST", "/api/v1/tokens"),
+        ("POST", "/api/v1/channels"),
+        ("PATCH", "/api/v1/runs/r"),
+        ("POST", "/api/v1/runs/r/finish"),
+        ("POST", "/login"),
+    ],
+)
+def test_json_made_to_hurt_is_refused_elsewhere(client: Client, method: str, path: str) -> None:
+    client.open_run("r")
+    for content in (*DEEP, b"9" * 500_000, b'"' + b"\\u0000" * 100_000 + b'"'):
+        answer = client.call(method, path, content)
+        assert 400 <= answer.status < 500, (path, content[:20], answer.status)
+        assert len(answer.content) < 8192
+    if path not in ("/api/v1/runs", "/login", "/api/v1/runs/r/finish"):
+        assert client.call(method, path, FIELDS).status in (413, 422)
+
+
+def test_a_form_of_very_many_fields_is_refused(client: Client) -> None:
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    content = b"&".join(b"a%d=1" % number for number in range(2000))
+    assert client.call("POST", "/login", content, headers=form).status == 400
+    assert client.call("POST", "/login", b"token=" + b"x" * 20_000, headers=form).status == 413
+
+
+def test_many_cookies_and_parameters_are_read_in_no_time(client: Client) -> None:
+    cookies = "; ".join(f"c{n}=v" for n in range(3000))
+    query = "&".join(f"q{n}=1" for n in range(3000))
+    stranger = Client(client.port, None)
+    answer = stranger.call("GET", f"/?{query}", headers={"Cookie": cookies})
+    assert answer.status == 303
