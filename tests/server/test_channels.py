@@ -226,6 +226,18 @@ def test_records_and_letters_do_not_show_their_secrets(database: Database) -> No
         assert channels.get(c, "c") == record
 
 
+def test_what_waits_when_a_channel_is_switched_off_is_not_told_later(serve: Any) -> None:
+    with slack((503, {}), (503, {}), (503, {})) as receiver:
+        client = serve(engines=Scripted(lambda last: [finding()]))
+        path = f"/api/v1/channels/{add(client, url=receiver.url)['id']}"
+        client.open_run("r")
+        client.put("r", 0, body(rows(0, 1)))
+        wait_for(lambda: client.get(f"{path}/deliveries").json["items"][0]["attempts"] > 0)
+        client.call("PATCH", path, {"enabled": False})
+        (item,) = client.get(f"{path}/deliveries").json["items"]
+        assert (item["state"], item["error"]) == ("dead", "the channel was switched off")
+
+
 def test_a_message_that_waits_arrives_at_the_address_it_is_changed_to(serve: Any) -> None:
     client = serve(engines=Scripted(lambda last: [finding()]))
     made = add(client, url=f"http://127.0.0.1:{free_port()}/x")

@@ -200,6 +200,8 @@ def _change(services: Services, by: Caller, channel_id: str, given: ChannelChang
     with services.database.write() as c:
         record = replace(channels.get(c, channel_id), **changes)
         channels.put(c, record)
+        if given.enabled is False:  # what it would say when it is switched on again would be old news
+            sending.give_up_all(c, channel_id, error="the channel was switched off", now=time.time())
         sending.hurry(c, channel_id, now=time.time())
         telling.look_again_at_channel(c, channel_id, now=time.time())
         _write_audit(c, by, "channel.change", record, fields=sorted(changes))

@@ -130,6 +130,12 @@ def hurry(c: Connection, channel: str, *, now: float) -> None:
     c.execute(update(_outbox).where(_outbox.c.channel == channel, _waits()).values(due=now))
 
 
+def give_up_all(c: Connection, channel: str, *, error: str, now: float) -> None:
+    """What waits on a channel is dead; it can be sent again one by one."""
+    values = {"state": "dead", "error": error, "finished": now}
+    c.execute(update(_outbox).where(_outbox.c.channel == channel, _waits()).values(**values))
+
+
 def counts(c: Connection) -> dict[str, int]:
     """Number of messages in each state."""
     query = select(_outbox.c.state, func.count()).group_by(_outbox.c.state)
