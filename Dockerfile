@@ -18,7 +18,8 @@ FROM python:3.12-slim
 RUN useradd --system --uid 10001 --home-dir /data floatscope && install -d -o floatscope /data
 COPY --from=build /opt/floatscope /opt/floatscope
 ENV PATH=/opt/floatscope/bin:$PATH FLOATSCOPE_DATA_DIR=/data PYTHONUNBUFFERED=1
-USER floatscope
+# by number, so that a cluster that forbids root can tell
+USER 10001
 VOLUME /data
 EXPOSE 8321
 HEALTHCHECK --interval=10s --timeout=3s --start-period=15s \

@@ -13,7 +13,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 STAMPS := $(VENV)/.stamps
 
-.PHONY: help demo serve test check format test-bare test-wheel test-te test-integrations bench bench-diagnosis evaluate-small docs clean
+.PHONY: help demo serve test check format test-bare test-wheel test-te test-integrations bench bench-diagnosis evaluate-small audit docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -60,13 +60,17 @@ bench-diagnosis: $(STAMPS)/all $(STAMPS)/test ## the full injection library, res
 	$(BIN)/python -m benchmarks.diagnosis run
 	$(BIN)/python -m benchmarks.diagnosis evaluate
 
+audit: $(STAMPS)/all ## known vulnerabilities of what is installed; asks a public service, so it is not part of CI (exit 3: could not look)
+	test -x .venv-audit/bin/pip-audit || { $(PYTHON) -m venv .venv-audit && .venv-audit/bin/pip install --quiet --disable-pip-version-check pip-audit; }
+	sh .ci/audit.sh "$(BIN)/python" .venv-audit/bin/pip-audit
+
 docs: $(STAMPS)/all ## regenerate the pages of the rules, the formats and the settings
 	$(BIN)/python -m floatscope_diagnostics.rule_docs docs/rules
 	$(BIN)/python -m floatscope_diagnostics.format_docs docs/diagnose.md
 	$(BIN)/python -m tests.repo.settings_docs docs/settings.md
 
 clean: ## remove the environments and caches
-	rm -rf .venv .venv-bare .venv-wheel .venv-te .venv-integrations dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-bare .venv-wheel .venv-te .venv-integrations .venv-audit dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(STAMPS)/venv:
 	sh .ci/python.sh "$(PYTHON)" "$(VENV)"
