@@ -20,6 +20,7 @@ class Limits:
     merged_rows: a chunk above is not opened again for a few rows more. cells: rows with statistics x tensors
     x statistics, 64 MiB of float32. series_cells: of one statistic, which is held in memory while its tiles
     are made. hot_batches: so many make a chunk even if they are small, since readers open each of them.
+    portion_bytes: about what one transaction writes or deletes, so that no batch waits long for it.
     """
 
     rows: int = 4096
@@ -29,6 +30,7 @@ class Limits:
     histogram_cells: int = 1 << 24
     scalar_cells: int = 1 << 22
     hot_batches: int = 512
+    portion_bytes: int = 1 << 20
 
 
 LIMITS = Limits()

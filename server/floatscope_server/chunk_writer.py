@@ -16,7 +16,6 @@ from floatscope_server.store.kinds import HISTOGRAM, STAT
 from floatscope_server.store.level_format import pack_level
 from floatscope_server.store.tiles import Objects, Tile
 
-PORTION_BYTES = 1 << 20
 UNCLAIMED_S = 86_400.0
 """An object whose chunk never came to count is deleted after so long; until then it may be in the making."""
 
@@ -39,12 +38,14 @@ class ChunkWriter:
         number: int,
         *,
         worker: str,
+        portion_bytes: int,
         objects: Objects | None,
         clock: Callable[[], float],
     ) -> None:
         self._database = database
         self._run, self._rank, self._number = run, rank, number
         self._worker = worker
+        self._portion_bytes = portion_bytes
         self._objects = objects
         self._clock = clock
         self._tiles: list[Tile] = []
@@ -98,7 +99,7 @@ class ChunkWriter:
     def _count(self, size: int) -> None:
         self.bytes += size
         self._waiting += size
-        if self._waiting >= PORTION_BYTES:
+        if self._waiting >= self._portion_bytes:
             self.flush()
 
     def _check(self, c: Connection) -> None:

@@ -7,7 +7,7 @@ import secrets
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from sqlalchemy.exc import IntegrityError
 
@@ -41,6 +41,7 @@ class Compactor:
         database: Database,
         tensor_tables: TensorTables,
         objects: Objects | None = None,
+        retry_s: Sequence[float] = RETRY_S,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._database = database
@@ -50,6 +51,7 @@ class Compactor:
         self._guard = threading.Lock()
         self._wanted: OrderedDict[tuple[int, int], None] = OrderedDict()
         self._ended: set[str] = set()
+        self._retry_s = retry_s
         self._failures = 0
         self.rewriter = Rewriter(
             database=database,
@@ -99,7 +101,7 @@ class Compactor:
                 self._failures = 0
             except Exception:  # the database or the object store may be away: nothing is lost, tried again
                 _log.exception("rewriting hot batches to chunks failed; it is tried again")
-                self._stopping.wait(RETRY_S[min(self._failures, len(RETRY_S) - 1)])
+                self._stopping.wait(self._retry_s[min(self._failures, len(self._retry_s) - 1)])
                 self._failures += 1
                 looked = -LOOK_S
                 continue

@@ -16,7 +16,7 @@ from floatscope_server import chunk_columns, chunk_sources, levels
 from floatscope_server.chunk_columns import Layout
 from floatscope_server.chunk_plan import LIMITS, Limits
 from floatscope_server.chunk_sources import Work
-from floatscope_server.chunk_writer import PORTION_BYTES, ChunkWriter, Interrupted
+from floatscope_server.chunk_writer import ChunkWriter, Interrupted
 from floatscope_server.database import Database
 from floatscope_server.derived import DERIVED, combine, needs
 from floatscope_server.store import blocks, claims, hot, kinds, leftovers, runs, tiles
@@ -26,7 +26,6 @@ from floatscope_server.store.tensor_tables import TensorTables
 from floatscope_server.store.tiles import Objects, pack_rows, pack_series
 
 PAUSE_S = 0.002  # between two deletes, so that a batch that waits gets its turn
-_ABANDON_ROWS = 256
 Described = Mapping[str, Mapping[str, Any]]
 _KINDS = (kinds.ROWS, kinds.SCALARS, kinds.STAT, kinds.HISTOGRAM)
 
@@ -77,7 +76,7 @@ class Rewriter:
             with self._database.read() as c:
                 tensors = runs.info(c, run).tensors
             for one in work:
-                self._make(run, rank, one, tensors, dirty=before.claimed)
+                self._make(run, rank, one, tensors)
                 made += 1
         with self._database.write() as c:
             claims.release(c, run, rank, worker=self._worker)
@@ -100,18 +99,17 @@ class Rewriter:
                 limits=self._limits,
             )
 
-    def _make(self, run: int, rank: int, work: Work, tensors: Described, *, dirty: bool) -> None:
+    def _make(self, run: int, rank: int, work: Work, tensors: Described) -> None:
         plan = work.plan
         writer, chunk = None, None
         if plan.content is not None:
-            if dirty:
-                self._abandon(run, rank, plan.number)
             writer = ChunkWriter(
                 self._database,
                 run,
                 rank,
                 plan.number,
                 worker=self._worker,
+                portion_bytes=self._limits.portion_bytes,
                 objects=self._objects,
                 clock=self._clock,
             )
@@ -266,7 +264,8 @@ class Rewriter:
     def _sweep(self, run: int, rank: int, *, tiles_too: bool) -> None:
         """Deletes left-overs, a little at a time."""
         with self._database.read() as c:
-            found = leftovers.find(c, run, rank, tiles=tiles_too, most_bytes=PORTION_BYTES)
+            most = self._limits.portion_bytes
+            found = leftovers.find(c, run, rank, tiles=tiles_too, most_bytes=most)
         for portion in found:
             self._go_on()
             with self._database.write() as c:
@@ -274,16 +273,6 @@ class Rewriter:
                     raise Interrupted
                 leftovers.remove(c, run, rank, portion, now=self._clock())
             time.sleep(PAUSE_S)
-
-    def _abandon(self, run: int, rank: int, number: int) -> None:
-        """An attempt that died may have left rows under the same number that this one does not replace."""
-        more = True
-        while more:
-            self._go_on()
-            with self._database.write() as c:
-                if not claims.holds(c, run, rank, worker=self._worker, now=self._clock()):
-                    raise Interrupted
-                more = leftovers.abandon(c, run, rank, number, most_rows=_ABANDON_ROWS)
 
     def _go_on(self) -> None:
         if self._stopping():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -92,8 +93,9 @@ class Story:
         self._next: dict[int, tuple[int, int, int]] = {}
         described = {name: {"format": "e4m3"} for table in range(9) for name in tensor_names(table)}
         with database.write() as c:
-            runs.create(c, "r", RunInfo(name="r", tensors=described), summary="", now=1.0)
-            self.run = runs.get(c, "r").id
+            name = f"r{secrets.token_hex(4)}"
+            runs.create(c, name, RunInfo(name=name, tensors=described), summary="", now=1.0)
+            self.run = runs.get(c, name).id
 
     def send(self, shape: Shape, *, rank: int = 0) -> Batch:
         seq, step, segment = self._next.get(rank, (0, 0, 0))
@@ -102,7 +104,16 @@ class Story:
         batch = make(shape, step, self.rng)
         first, last = batch.lost or (int(batch.step[0]), int(batch.step[-1]))
         key = BatchKey(
-            rank, seq, len(self.sent) + 1, segment, len(batch), first, last, batch.lost is not None, None, True
+            rank,
+            seq,
+            len(self.sent) + 1,
+            segment,
+            len(batch),
+            first,
+            last,
+            batch.lost is not None,
+            None,
+            True,
         )
         with self.database.write() as c:
             if batch.tensor_names:

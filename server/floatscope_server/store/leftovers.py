@@ -1,6 +1,7 @@
 """Left-overs of compaction: hot blocks of batches that are in a chunk, tiles and levels of no chunk.
 
-Nothing reads them. The caller holds the rank's claim, and deletes a little at a time.
+Nothing reads them. The caller holds the rank's claim, is not in the middle of a chunk, and deletes a little
+at a time.
 """
 
 from __future__ import annotations
@@ -64,20 +65,6 @@ def keep_objects(c: Connection, keys: Sequence[str]) -> None:
         c.execute(delete(tables.garbage).where(tables.garbage.c.object.in_(keys)))
 
 
-def abandon(c: Connection, run: int, rank: int, number: int, *, most_rows: int) -> bool:
-    """Deletes some tiles and levels of an attempt at a chunk that never came to count; False if there are
-    none left.
-    """
-    for table in (_tile, _level):
-        keys = [column for column in table.primary_key.columns if column.name not in ("run", "rank")]
-        of_rank = and_(table.c.run == run, table.c.rank == rank, table.c.chunk == number)
-        rows = c.execute(select(*keys).where(of_rank).limit(most_rows)).mappings().all()
-        if rows:
-            remove(c, run, rank, Leftover(table, tuple(dict(row) for row in rows), 0), now=0.0)
-            return True
-    return False
-
-
 def _forget_objects(c: Connection, run: int, rank: int, numbers: Sequence[int], *, due: float) -> None:
     query = (
         select(_tile.c.object)
@@ -94,10 +81,8 @@ def _forget_objects(c: Connection, run: int, rank: int, numbers: Sequence[int], 
 def _of_chunks(
     c: Connection, table: Table, names: Sequence[str], run: int, rank: int, most_bytes: int
 ) -> list[Leftover]:
-    """Numbers below ``chunked_seq`` can never come to count; above, a chunk may be in the making."""
     counts = exists().where(_chunk.c.run == run, _chunk.c.rank == rank, _chunk.c.chunk == table.c.chunk)
-    chunked = select(_rank.c.chunked_seq).where(_rank.c.run == run, _rank.c.rank == rank).scalar_subquery()
-    where = and_(table.c.run == run, table.c.rank == rank, table.c.chunk < chunked, ~counts)
+    where = and_(table.c.run == run, table.c.rank == rank, ~counts)
     return _portions(c, table, names, func.length(table.c.data), where, most_bytes)
 
 
