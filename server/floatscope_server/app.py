@@ -189,7 +189,12 @@ def create_app(
         trusted_proxies=networks(settings.trusted_proxies),
     )
     crew.changes.hear("tokens", lambda _key: doorkeeper.outdate())
-    keeper = Keeper(database=database, doorkeeper=doorkeeper, audit_days=settings.audit_days)
+    keeper = Keeper(
+        database=database,
+        doorkeeper=doorkeeper,
+        audit_days=settings.audit_days,
+        alone=lambda: crew.duties.holds("keeper"),
+    )
     offer_environment_channel(database, is_set=env_url is not None, now=time.time())
     services = Services(
         settings=settings,

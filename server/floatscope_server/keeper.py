@@ -26,7 +26,9 @@ _log = logging.getLogger(__name__)
 
 
 class Keeper:
-    """The thread. ``audit_days``: how long acts stay in the audit log."""
+    """The thread. audit_days: how long acts stay in the audit log. alone: whether this worker is the one that
+    forgets what is over; asked before each round.
+    """
 
     def __init__(
         self,
@@ -34,11 +36,13 @@ class Keeper:
         database: Database,
         doorkeeper: Doorkeeper,
         audit_days: int,
+        alone: Callable[[], bool] = lambda: True,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._database = database
         self._doorkeeper = doorkeeper
         self._audit_s = audit_days * DAY_S
+        self._alone = alone
         self._clock = clock
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="floatscope-access", daemon=True)
@@ -86,7 +90,11 @@ class Keeper:
                 self._try(self.write)
             if time.monotonic() >= next_forget:
                 next_forget = time.monotonic() + FORGET_EVERY_S
-                self._try(self.forget)
+                self._try(self._forget_alone)
+
+    def _forget_alone(self) -> None:
+        if self._alone():
+            self.forget()
 
     def _try(self, act: Callable[[], None]) -> None:
         try:
