@@ -15,7 +15,7 @@ ALERTING = ("warning", "critical")
 WORDS: Mapping[str | None, str] = {
     "confirmed": "confirmed",
     "not_the_cause": "not the cause",
-    None: "of which nobody said anything",
+    None: "without a word",
 }
 
 
@@ -124,8 +124,9 @@ class Result:
         proposed = [f for r in self.runs for f in r.proposed]
         lost = sum(f.said == "confirmed" for r in self.runs for f in r.dropped)
         span = f" in the last {self.days} days" if self.days else f" in {_number(len(self.runs), 'run')}"
-        text = f"Would have fired {_told(proposed)}{span}{_said(proposed)}."
-        text += f" As it is set now: {_told(now)}{_said(now)}."
+        fired = f"Would have fired {_told(proposed)}" if proposed else "Would not have fired"
+        fires = f"As it is set now it fired {_told(now)}" if now else "As it is set now it did not fire"
+        text = f"{fired}{span}{_said(proposed)}. {fires}{_said(now)}."
         if lost:
             text += f" It would lose {_number(lost, 'alarm')} that people confirmed."
         if self.skipped:
@@ -180,7 +181,7 @@ def _said(found: Sequence[Firing]) -> str:
 
 
 def _told(found: Sequence[Firing]) -> str:
-    return "never" if not found else "once" if len(found) == 1 else f"{len(found):,} times"
+    return "once" if len(found) == 1 else f"{len(found):,} times"
 
 
 def _number(count: int, noun: str) -> str:
