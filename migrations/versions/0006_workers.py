@@ -1,4 +1,4 @@
-"""Workers, and which of them owns which run."""
+"""Workers and where they are reached."""
 
 from __future__ import annotations
 
@@ -19,14 +19,7 @@ def upgrade() -> None:
         sa.Column("started", sa.Double, nullable=False),
         sa.Column("seen", sa.Double, nullable=False),
     )
-    op.create_table(
-        "run_owner",
-        sa.Column("run", sa.Integer, sa.ForeignKey("run.id"), primary_key=True),
-        sa.Column("worker", sa.String(64), nullable=False),
-        sa.Column("since", sa.Double, nullable=False),
-    )
 
 
 def downgrade() -> None:
-    for name in ("run_owner", "worker"):
-        op.drop_table(name)
+    op.drop_table("worker")

@@ -24,7 +24,7 @@ from sqlalchemy import (
 
 from floatscope_server import tables
 
-OF_PROCESSES = ("worker", "run_owner")
+OF_PROCESSES = ("worker",)
 """Tables that say which process does what now; they mean nothing in another place."""
 LARGE_AT_ONCE, SMALL_AT_ONCE = 16, 500  # rows in memory at a time
 _ALL = (1 << 128) - 1
@@ -51,9 +51,10 @@ def each(c: Connection, table: Table) -> Iterator[list[dict[str, Any]]]:
     """All rows, some at a time."""
     large = any(isinstance(column.type, LargeBinary | Text) for column in table.c)
     at_once = LARGE_AT_ONCE if large else SMALL_AT_ONCE
-    found = c.execute(select(table), execution_options={"stream_results": True, "yield_per": at_once})
-    for rows in found.mappings().partitions(at_once):
-        yield [dict(row) for row in rows]
+    options = {"stream_results": True, "yield_per": at_once}
+    with c.execute(select(table), execution_options=options) as found:
+        for rows in found.mappings().partitions(at_once):
+            yield [dict(row) for row in rows]
 
 
 def summed(c: Connection, table: Table) -> Sum:

@@ -29,7 +29,7 @@ from floatscope_server.store import audit, runs
 from floatscope_server.store.runs import RunRecord
 
 DELETED = "deleted"
-_AT_ONCE = ("outbox", "alert_event", "telling", "alert", "run_owner", "engine_state", "verdict")
+_AT_ONCE = ("outbox", "alert_event", "telling", "alert", "engine_state", "verdict")
 _LATER = ("tile", "level", "block", "chunk", "frame", "series", "batch", "tensor_table", "rank")
 """Tables that refer to a run, those first that refer to others of them. Tiles lead, since the objects they
 lie in are noted as garbage with them.

@@ -16,7 +16,7 @@ from floatscope_server.tables.alerts import (
 )
 from floatscope_server.tables.diagnosis import backtest, engine_state, rule_setting, verdict
 from floatscope_server.tables.registry import metadata
-from floatscope_server.tables.runs import rank, run, run_owner, worker
+from floatscope_server.tables.runs import rank, run, worker
 from floatscope_server.tables.telemetry import (
     batch,
     block,
@@ -48,7 +48,6 @@ __all__ = [
     "rank",
     "rule_setting",
     "run",
-    "run_owner",
     "secret",
     "series",
     "session",

@@ -1,8 +1,8 @@
-"""Runs, where their ranks stand, and which worker owns them."""
+"""Runs, where their ranks stand, and the workers that serve them."""
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, Double, ForeignKey, Integer, String, Table, Text
+from sqlalchemy import BigInteger, Column, Double, Integer, String, Table, Text
 
 from floatscope_server.tables.registry import metadata, run_key
 
@@ -62,12 +62,4 @@ worker = Table(
     Column("url", Text, nullable=False),  # where other workers reach it
     Column("started", Double, nullable=False),
     Column("seen", Double, nullable=False),
-)
-
-run_owner = Table(
-    "run_owner",
-    metadata,
-    Column("run", Integer, ForeignKey("run.id"), primary_key=True),
-    Column("worker", String(64), nullable=False),  # who holds the run's lock; only a hint where to send
-    Column("since", Double, nullable=False),
 )
