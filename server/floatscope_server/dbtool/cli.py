@@ -105,7 +105,7 @@ def _verify(settings: Settings, args: argparse.Namespace) -> int:
         faults = list(verify(database, full=args.full, objects=objects, counted=counted))
     looked = f"{counted.batches} batches of {counted.ranks} ranks, {counted.chunks} chunks"
     told = {"ok": not faults, **asdict(counted), "faults": [asdict(fault) for fault in faults]}
-    lines = [f"{fault.where}: {fault.what}" for fault in faults]
+    lines = [str(fault) for fault in faults]
     _tell(args, told, [*lines, f"{looked}: {'nothing is wrong' if not faults else f'{len(faults)} faults'}"])
     return EXIT_FAULTS if faults else 0
 

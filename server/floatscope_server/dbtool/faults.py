@@ -20,6 +20,9 @@ class Fault:
     where: str
     what: str
 
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}"
+
 
 @contextmanager
 def faults_of(where: str) -> Iterator[list[Fault]]:

@@ -35,19 +35,24 @@ def verify(database: Database, *, full: bool, objects: Objects | None, counted: 
 
     One read transaction: a server may go on beside it.
     """
-    tables = TensorTables()
     with database.read() as c:
-        yield from (Fault("database", what) for what in checking.structure(c))
-        yield from _texts(c)
-        yield from _once(c)
-        for run_id, counts, there, highest in checking.arrivals(c):
-            if not counts == there == highest:
-                yield Fault(
-                    f"run {run_id}", f"counts {counts} batches, {there} are stored, the last is no. {highest}"
-                )
-        for at in checking.ranks(c):
-            counted.ranks += 1
-            yield from _rank(c, at, tables, full=full, objects=objects, counted=counted)
+        yield from look(c, full=full, objects=objects, counted=counted)
+
+
+def look(c: Connection, *, full: bool, objects: Objects | None, counted: Counted) -> Iterator[Fault]:
+    """Everything that is wrong as the connection sees it."""
+    tables = TensorTables()
+    yield from (Fault("database", what) for what in checking.structure(c))
+    yield from _texts(c)
+    yield from _once(c)
+    for run_id, counts, there, highest in checking.arrivals(c):
+        if not counts == there == highest:
+            yield Fault(
+                f"run {run_id}", f"counts {counts} batches, {there} are stored, the last is no. {highest}"
+            )
+    for at in checking.ranks(c):
+        counted.ranks += 1
+        yield from _rank(c, at, tables, full=full, objects=objects, counted=counted)
 
 
 def _texts(c: Connection) -> Iterator[Fault]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, func, select
+from sqlalchemy import Connection, Row, Select, func, select
 
 from floatscope_server import tables
 
@@ -30,6 +30,12 @@ class Where:
         return f"run {self.run_id} rank {self.rank}"
 
 
+def _streamed(c: Connection, query: Select[Any], *, at_once: int = AT_ONCE) -> Iterator[Any]:
+    """Rows some at a time; the cursor is closed also if the reader stops in the middle."""
+    with c.execute(query, execution_options={"yield_per": at_once}) as found:
+        yield from found
+
+
 def structure(c: Connection) -> list[str]:
     """What SQLite itself finds wrong with its file. PostgreSQL has no such check of its own."""
     if c.dialect.name != "sqlite":
@@ -48,7 +54,7 @@ def json_values(c: Connection) -> Iterator[tuple[str, str, str]]:
             if column.name.endswith("_json"):
                 keys = list(table.primary_key.columns)
                 query = select(column, *keys).where(column.is_not(None))
-                for text, *key in c.execute(query, execution_options={"yield_per": AT_ONCE}):
+                for text, *key in _streamed(c, query):
                     yield f"{table.name}.{column.name}", ", ".join(map(str, key)), text
 
 
@@ -93,7 +99,7 @@ def batches(c: Connection, at: Where) -> Iterator[Row[Any]]:
     query = select(*(_batch.c[name] for name in names)).where(
         _batch.c.run == at.run, _batch.c.rank == at.rank
     )
-    yield from c.execute(query.order_by(_batch.c.seq), execution_options={"yield_per": 2000})
+    yield from _streamed(c, query.order_by(_batch.c.seq), at_once=2000)
 
 
 def blocks(c: Connection, at: Where, seq: int) -> dict[tuple[int, str], bytes]:
@@ -132,17 +138,14 @@ def level_rows(c: Connection, at: Where, chunk: int) -> Iterator[Any]:
     query = select(level.kind, level.name, level.width, level.part, level.data).where(
         level.run == at.run, level.rank == at.rank, level.chunk == chunk
     )
-    yield from c.execute(
-        query.order_by(level.kind, level.name, level.part, level.width),
-        execution_options={"yield_per": AT_ONCE},
-    )
+    yield from _streamed(c, query.order_by(level.kind, level.name, level.part, level.width))
 
 
 def tensor_tables(c: Connection) -> Iterator[Any]:
     """id, run_id, hash and bytes of every tensor table."""
     t = tables.tensor_table.c
     query = select(t.id, _run.c.run_id, t.hash, t.table).join(_run, _run.c.id == t.run)
-    yield from c.execute(query.order_by(t.id), execution_options={"yield_per": AT_ONCE})
+    yield from _streamed(c, query.order_by(t.id))
 
 
 def packed(c: Connection) -> Iterator[tuple[str, str, bytes]]:
