@@ -85,7 +85,7 @@ def four_runs(services: Services) -> Bench:
 
 def two_runs(services: Services) -> Bench:
     trained(services, "true", "garbled", ended=True)
-    trained(services, "note", "hard")
+    trained(services, "note", "hard", ended=True)
     return Bench(services)
 
 
