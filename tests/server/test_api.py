@@ -129,9 +129,9 @@ def test_scalars(client: Client) -> None:
     )
     found = client.get("/api/v1/runs/r/scalars?names=loss,grad_norm&points=4").json
     loss = found["series"]["loss"]
-    assert loss["step"] == [0, 10, 20, 30] == found["step"]
-    assert (loss["min"], loss["max"], loss["last"]) == ([0, 10, 20, 30], [9, 19, 29, 39], [9, 19, 29, 39])
-    assert (loss["nan"], loss["count"]) == ([1, 0, 0, 0], [10, 10, 10, 10])
+    assert loss["step"] == [0, 16, 32] == found["step"]
+    assert (loss["min"], loss["max"], loss["last"]) == ([0, 16, 32], [15, 31, 39], [15, 31, 39])
+    assert (loss["nan"], loss["count"]) == ([1, 0, 0], [16, 16, 8])
     assert "grad_norm" not in found["series"]
     part = client.get("/api/v1/runs/r/scalars?names=loss&from=4&to=6").json["series"]["loss"]
     assert (part["step"], part["last"]) == ([4, 5, 6], [4, None, 6])

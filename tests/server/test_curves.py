@@ -1,11 +1,9 @@
-"""The short curve of the loss: every step of a short run, some of a long one; gaps and NaN are kept."""
+"""The short curve of the loss: every step of a short run, bins of a long one; gaps and NaN are kept."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
-
-import pytest
 
 from floatscope.protocol.runinfo import RunInfo
 from floatscope_server import curves
@@ -35,19 +33,18 @@ def test_a_short_run_shows_every_step(settings: Settings) -> None:
 
 
 def test_stretches_with_a_gap_or_a_nan_show_it(settings: Settings) -> None:
-    losses = [(step, float(step)) for step in range(40) if not 10 <= step < 20]
-    losses[25] = (35, math.nan)
-    found = curve(settings, losses, points=8)
-    assert [step for step, _ in found] == [0, 5, 10, 15, 20, 25, 30, 35]
-    assert [value for _, value in found[:7]] == [4, 9, None, None, 24, 29, 34]
-    assert math.isnan(found[7][1] or 0.0)
+    losses = [(step, float(step)) for step in range(40) if not 8 <= step < 16]
+    losses[25] = (33, math.nan)
+    losses[9] = (17, -math.inf)
+    found = curve(settings, losses, points=12)
+    assert [step for step, _ in found] == [0, 4, 8, 12, 16, 20, 24, 28, 32, 36]
+    assert [value for _, value in found[:8]] == [3, 7, None, None, math.inf, 23, 27, 31]
+    assert math.isnan(found[8][1] or 0.0)
 
 
-def test_a_long_run_shows_evenly_spaced_batches(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(curves, "READ_WHOLE_BATCHES", 4)
+def test_at_most_so_many_points_of_a_long_run(settings: Settings) -> None:
     found = curve(settings, [(step, float(step)) for step in range(80)], points=5)
-    assert len(found) <= 5 + 1
-    assert found[-1] == (76, 79.0)
+    assert found == [(0, 15.0), (16, 31.0), (32, 47.0), (48, 63.0), (64, 79.0)]
 
 
 def test_nothing_yet(settings: Settings) -> None:

@@ -9,31 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from floatscope_server.reduce import COLUMNS, MISSING, NON_FINITE, HeatMap, bin_starts, summarise
+from floatscope_server.levels import summarise
+from floatscope_server.reduce import MISSING, NON_FINITE, HeatMap, bin_width, columns
 
 
-def reduced(value: list[float], points: int, *, first: int = 0) -> dict[str, list[Any]]:
-    step = np.arange(first, first + len(value))
-    return summarise(step, np.array(value), points, first=first, last=first + len(value) - 1)
-
-
-@pytest.mark.parametrize("points", [1, 7, 100, 900, 9999])
-def test_one_spike_and_one_nan_in_many_steps_are_in_every_answer(points: int) -> None:
-    value = np.ones(10_000)
-    value[7777] = 1e9
-    value[1234] = math.nan
-    value[4321] = -math.inf
-    out = summarise(np.arange(10_000), value, points, first=0, last=9999)
-    assert max(v for v in out["max"] if v is not None) == 1e9
-    assert sum(out["nan"]) == 1
-    assert sum(out["inf"]) == 1
-    assert sum(out["count"]) == 10_000
-    assert len(out["step"]) <= points
+def reduced(value: list[float], width: int) -> dict[str, list[Any]]:
+    step = np.arange(len(value))
+    return columns(summarise(step, np.array(value)[:, None], None, width), first=0)
 
 
 def test_columns_of_one_bin() -> None:
-    out = reduced([1.0, math.nan, 4.0, math.inf, 1.0, math.nan], 1)
-    assert out == {
+    assert reduced([1.0, math.nan, 4.0, math.inf, 1.0, math.nan], 8) == {
         "step": [0],
         "min": [1.0],
         "max": [4.0],
@@ -46,29 +32,28 @@ def test_columns_of_one_bin() -> None:
 
 
 def test_a_bin_without_finite_values_has_null() -> None:
-    out = reduced([1.0, math.nan, 3.0], 3)
+    out = reduced([1.0, math.nan, 3.0], 1)
     assert out["mean"] == [1.0, None, 3.0]
     assert out["last"] == [1.0, None, 3.0]
     assert out["nan"] == [0, 1, 0]
 
 
-def test_nothing_gives_empty_columns() -> None:
-    assert reduced([], 10) == {name: [] for name in COLUMNS}
-
-
 def test_means_of_huge_numbers_do_not_overflow() -> None:
-    assert reduced([1.6e308, 1.6e308, 1.6e308], 1)["mean"] == [pytest.approx(1.6e308)]
+    assert reduced([1.6e308, 1.6e308, 1.6e308], 4)["mean"] == [pytest.approx(1.6e308)]
 
 
-def test_bins_have_equal_widths_in_steps_and_gaps_stay_gaps() -> None:
-    step = np.array([0, 1, 2, 3, 50, 51, 97, 98, 99])
-    starts = bin_starts(step, 4, first=0, last=99)
-    assert step[starts].tolist() == [0, 50, 97]
+def test_a_bin_begins_where_its_steps_do_but_not_before_the_first() -> None:
+    level = summarise(np.array([5, 6, 9]), np.ones((3, 1)), None, 4)
+    assert columns(level, first=5)["step"] == [5, 8]
 
 
-def test_few_sparse_values_are_not_merged() -> None:
-    step = np.arange(0, 10_000, 100)
-    assert len(bin_starts(step, 100, first=0, last=9999)) == 100
+@pytest.mark.parametrize("points", [1, 2, 7, 100, 900])
+def test_bins_never_move_while_a_run_grows(points: int) -> None:
+    for last in (3, 100, 101, 5000, 10**6):
+        width = bin_width(3, last, points)
+        assert last // width - 3 // width < points
+        assert width & (width - 1) == 0
+        assert width == 1 or last // (width // 2) - 3 // (width // 2) >= points
 
 
 def decoded(heat: HeatMap) -> tuple[dict[str, Any], Any]:
@@ -121,4 +106,19 @@ def test_batches_that_share_a_bin_and_other_tensors_are_joined() -> None:
 
 def test_very_many_tensors_get_fewer_columns() -> None:
     heat = HeatMap("amax", [f"t{i}" for i in range(100_000)], first=0, last=9999, columns=500)
-    assert len(heat.to_json()["from"]) == 25
+    assert len(heat.to_json()["from"]) == 20
+
+
+def test_columns_begin_at_multiples_of_their_width_and_end_with_the_span() -> None:
+    out = HeatMap("amax", ["a"], first=5, last=21, columns=5).to_json()
+    assert (out["from"], out["to"]) == ([5, 8, 12, 16, 20], [7, 11, 15, 19, 21])
+
+
+@pytest.mark.parametrize("stat", ["amax", "headroom_log2"])
+def test_a_level_counts_as_its_rows_do(stat: str) -> None:
+    step = np.array([3, 4, 9, 10, 16, 17])
+    values = np.array([[1.0, math.nan], [5.0, 2.0], [math.inf, 3.0], [0.0, 4.0], [7.0, 1.0], [2.0, 2.0]])
+    by_rows, by_level = (HeatMap(stat, ["a", "b"], first=3, last=17, columns=3) for _ in range(2))
+    by_rows.add(("a", "z", "b"), step, values[:, [0, 0, 1]], None)
+    by_level.add_level(("a", "b"), summarise(step, values, None, 4))
+    assert by_level.to_json() == by_rows.to_json()

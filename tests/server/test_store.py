@@ -17,8 +17,9 @@ from floatscope_server.database import Database
 from floatscope_server.errors import RunNotFound, SeqConflict, SeqGap
 from floatscope_server.services import Services
 from floatscope_server.settings import Settings
-from floatscope_server.store import batches, outbox, reads, runs, sending
-from floatscope_server.store.reads import Span
+from floatscope_server.store import batches, outbox, runs, sending, series_reads
+from floatscope_server.store.raw import Source
+from floatscope_server.store.stretches import Span
 from tests.server.samples import TABLE, TENSORS, Scripted, as_stored, body, finding, ingest, lines, rows
 
 ALL = Span(0, 10**9)
@@ -94,24 +95,21 @@ def test_series_follow_the_newest_segment(services: Services) -> None:
     with services.database.read() as c:
         run = runs.get(c, "r")
 
+        source = Source(c, run.id, 0, services.tensor_tables)
+
         def read(stat: str, span: Span) -> list[float]:
-            _step, value = reads.series(
-                c, run.id, 0, stat, TENSORS[0], span, tensor_tables=services.tensor_tables, tensors=TABLE
-            )
-            return [float(v) for v in value]
+            seen = series_reads.view(source, span, with_tensors=True)
+            level = series_reads.series(seen, stat, TENSORS[0], 99, stored=("amax", "scale"), tensors=TABLE)
+            assert level.last is not None
+            return [float(v) for v in level.last[0]]
 
         assert read("amax", ALL) == [1, 1, 224, 224, 1, 1]
         assert read("amax", Span(0, 99, segment=0)) == [1] * 6
         assert read("sat", Span(1, 2)) == [pytest.approx(2 / 448), pytest.approx(1.0)]
         assert read("headroom_log2", Span(2, 2)) == [pytest.approx(0.0)]
-        assert reads.scalars(c, run.id, 0, ["loss", "none"], ALL)["loss"][1].tolist() == [
-            1,
-            1,
-            224,
-            224,
-            1,
-            1,
-        ]
+        found = series_reads.scalars(series_reads.view(source, ALL), ["loss", "none"], 99)
+        assert found["loss"].maximum[0].tolist() == [1, 1, 224, 224, 1, 1]
+        assert not len(found["none"].bins)
 
 
 def test_ranks_are_kept_apart_and_exported_side_by_side(services: Services) -> None:
@@ -154,7 +152,9 @@ def test_alert_and_messages_are_stored_with_the_batch_and_in_order(services: Ser
         (waiting,) = sending.waiting(c, now=1e12, longest_wait_s=60.0)
         everything = outbox.deliveries(c, ["f"])["f"]
         assert [delivery.event for delivery in everything] == ["raised", "recovered"]
-        first = min(item.id for item in sending.of_channel(c, waiting.channel, states=(), before=None, limit=9))
+        first = min(
+            item.id for item in sending.of_channel(c, waiting.channel, states=(), before=None, limit=9)
+        )
         assert waiting.ready == first  # the next one only after it
 
 
