@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import re
+import traceback
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -233,6 +235,11 @@ def test_records_and_letters_do_not_show_their_secrets(database: Database) -> No
     with database.write() as c:
         channels.put(c, record)
         assert channels.get(c, "c") == record
+    with pytest.raises(ValueError, match="cannot be stored") as failed, database.write() as c:
+        channels.put(c, replace(record, id="d", name=None))  # type: ignore[arg-type]
+    whole = "".join(traceback.format_exception(failed.value))
+    assert "secret" not in whole.replace("test_records_and_letters_do_not_show_their_secrets", "")
+    assert "sesame" not in whole
 
 
 def test_what_waits_when_a_channel_is_switched_off_is_not_told_later(serve: Any) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ipaddress
+import re
 import socket
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from floatscope_server.notify import targets, webhook
 from floatscope_server.notify.environment import check_environment_url
@@ -88,6 +92,29 @@ def test_what_is_no_webhook_is_refused_and_not_repeated(url: str) -> None:
         targets.check(url, allow_private=True)
     assert "password" not in str(refused.value).replace("user name or password", "")
     assert len(str(refused.value)) < 200
+
+
+@given(st.text(max_size=60) | st.text("htps:/@[]%.\\?#:0x1", max_size=40).map("http://".__add__))
+def test_any_text_is_a_webhook_or_refused(text: str) -> None:
+    try:
+        parts = targets.parse(text)
+    except WebhookRefused:
+        return
+    assert parts.scheme in ("http", "https")
+    assert parts.username is None
+    assert re.fullmatch(r"[a-z0-9._:-]+", parts.hostname or "")
+
+
+@given(
+    st.integers(0, 2**32 - 1), st.sampled_from(["0.0.0.0/8", "10.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16"])
+)
+def test_a_private_address_is_private_in_every_form(bits: int, network: str) -> None:
+    inside = ipaddress.ip_network(network)
+    v4 = ipaddress.IPv4Address(int(inside.network_address) | (bits & int(inside.hostmask)))
+    whole = int(v4)
+    forms = [0xFFFF << 32 | whole, whole, 0x64FF9B << 96 | whole, 0x2002 << 112 | whole << 80]
+    for address in (str(v4), *(str(ipaddress.IPv6Address(form)) for form in forms)):
+        assert not targets.is_public(address)
 
 
 def resolver(*addresses: str) -> Any:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, Row, delete, func, select
+from sqlalchemy.exc import DataError, IntegrityError
 
 from floatscope.protocol import strict_json
 from floatscope_server import tables
@@ -70,7 +71,7 @@ def get(c: Connection, channel_id: str) -> ChannelRecord:
 
 
 def put(c: Connection, record: ChannelRecord) -> None:
-    """Stores the channel, in place of one with the same id."""
+    """Stores the channel, in place of one with the same id. Raises ValueError for what no column takes."""
     values = {
         "kind": record.kind,
         "name": record.name,
@@ -86,7 +87,10 @@ def put(c: Connection, record: ChannelRecord) -> None:
     }
     statement = upsert(c, _channel).values(id=record.id, **values)
     kept = {k: v for k, v in values.items() if k != "created"}
-    c.execute(statement.on_conflict_do_update(index_elements=["id"], set_=kept))
+    try:
+        c.execute(statement.on_conflict_do_update(index_elements=["id"], set_=kept))
+    except (IntegrityError, DataError) as error:  # PostgreSQL quotes the whole row in its message
+        raise ValueError(f"channel {record.id} cannot be stored: {type(error).__name__}") from None
 
 
 def remove(c: Connection, channel_id: str) -> None:
