@@ -37,7 +37,7 @@ from tests.diagnostics.cases import (
 from tests.diagnostics.synthetic import Run, Tensors
 from tests.diagnostics.test_rules import case_modules
 
-ONE_OF_EACH_KIND = ("FS101", "FS201", "FS302", "FS401", "FS411", "FS427", "FS502", "FS603", "FS901", "FS906")
+ONE_OF_EACH_KIND = ("FS101", "FS201", "FS302", "FS411", "FS502", "FS906")
 NO_SHRINK = (Phase.explicit, Phase.reuse, Phase.generate)
 RULES = {rule.code: rule for rule in load_rules()}
 MOVABLE = [(rule, threshold) for rule in RULES.values() for threshold in rule.thresholds]

@@ -27,38 +27,29 @@ def verdict(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, dict[s
     return code, json.loads(capsys.readouterr().out)
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("off.toml", "[FS202]\nenabled = false\n"),
-        ("off.json", '{"FS202": {"enabled": false}}'),
-    ],
-)
 def test_a_rule_is_switched_off_by_a_file(
-    log: str, tmp_path: Path, name: str, text: str, capsys: pytest.CaptureFixture[str]
+    log: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / name).write_text(text)
-    code, plain = verdict(capsys, log)
-    assert (code, plain["findings"][0]["rule"]) == (1, "FS202")
-    assert "rule_settings" not in plain
-    _, off = verdict(capsys, log, "--rules", str(tmp_path / name))
+    path = tmp_path / "off.toml"
+    path.write_text("[FS202]\nenabled = false\n")
+    _, off = verdict(capsys, log, "--rules", str(path))
     assert "FS202" not in {f["rule"] for f in off["findings"]}
     assert "FS202" in {n["rule"] for n in off["not_checked"] if n["why"].startswith("switched off")}
-    main([log, "--rules", str(tmp_path / name), "--full"])
+    main([log, "--rules", str(path), "--full"])
     assert "switched off for this project: amax history poisoning (FS202)" in capsys.readouterr().out
 
 
 def test_a_severity_and_a_threshold_from_a_file(
     log: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = tmp_path / "rules.toml"
-    path.write_text('[FS202]\nseverity = "critical"\n')
+    code, plain = verdict(capsys, log, "--fail-on", "critical")
+    assert (code, plain["status"], plain["findings"][0]["rule"]) == (0, "warning", "FS202")
+    assert "rule_settings" not in plain
+    path = tmp_path / "rules.json"
+    path.write_text('{"FS202": {"severity": "critical", "thresholds": {"idle_bits": 0.5}}}')
     code, louder = verdict(capsys, log, "--rules", str(path), "--fail-on", "critical")
     assert (code, louder["status"]) == (1, "critical")
-    path.write_text("[FS202.thresholds]\nidle_bits = 32\n")
-    _, quieter = verdict(capsys, log, "--rules", str(path))
-    assert "FS202" not in {f["rule"] for f in quieter["findings"]}
-    assert quieter["rule_settings"]["FS202"]["thresholds"] == {"idle_bits": 32}
+    assert louder["rule_settings"]["FS202"]["thresholds"] == {"idle_bits": 0.5}
 
 
 @pytest.mark.parametrize(
