@@ -171,7 +171,9 @@ def tile_parts(values: NDArray[Any], present: Bool) -> Iterator[tuple[int, bytes
     for part, start in enumerate(range(0, values.shape[1], TILE_SERIES)):
         there = present[:, start : start + TILE_SERIES]
         if there.any():
-            yield part, pack_series(values[:, start : start + TILE_SERIES].swapaxes(0, 1), there.T)
+            # two copies, since one across rows that lie far apart misses the cache at every value
+            near = np.ascontiguousarray(values[:, start : start + TILE_SERIES])
+            yield part, pack_series(near.swapaxes(0, 1), there.T)
 
 
 def level_parts(

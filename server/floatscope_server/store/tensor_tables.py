@@ -62,7 +62,14 @@ class TensorTables:
         return stored
 
     def add(self, c: Connection, run: int, table: TensorTable) -> int:
-        """Stores the table unless the run has it; returns its id."""
+        """Stores the table unless the run has it; returns its id.
+
+        A table that ``find`` or ``get`` gave is known by itself: its hash is not made anew for every batch.
+        """
+        with self._lock:
+            known = next((s for s in reversed(self._by_id.values()) if s.table is table), None)
+        if known is not None:
+            return known.id
         digest = table_hash(table)
         body = squeeze(json.dumps(table, ensure_ascii=True, separators=(",", ":")).encode())
         statement = upsert(c, tables.tensor_table).values(run=run, hash=digest, table=body)
