@@ -7,20 +7,34 @@ import math
 from sqlalchemy import Connection
 
 from floatscope.protocol.names import MAX_STEP
+from floatscope_server.errors import Damaged, Unreachable
 from floatscope_server.store import series_reads
 from floatscope_server.store.raw import Source
 from floatscope_server.store.stretches import Span
 from floatscope_server.store.tensor_tables import TensorTables
 from floatscope_server.store.tiles import Objects
 
+Curve = list[tuple[int, float | None]]
 
-def loss_curve(
-    c: Connection, run: int, rank: int, *, points: int, objects: Objects | None = None
-) -> list[tuple[int, float | None]]:
-    """(step, loss) in order, at most ``points``; None is a gap; a stretch with a NaN or Inf shows that."""
+
+def loss_curve_if_readable(c: Connection, run: int, rank: int, *, points: int) -> Curve:
+    """``loss_curve`` for who can do without it: nothing where what is stored cannot be read, which is logged
+    there.
+    """
+    try:
+        return loss_curve(c, run, rank, points=points)
+    except (Damaged, Unreachable):
+        return []
+
+
+def loss_curve(c: Connection, run: int, rank: int, *, points: int, objects: Objects | None = None) -> Curve:
+    """(step, loss) in order, at most ``points``; None is a gap; a stretch with a NaN or Inf shows that.
+
+    Raises Damaged or Unreachable.
+    """
     seen = series_reads.view(Source(c, run, rank, TensorTables(), objects), Span(0, MAX_STEP))
     level = series_reads.scalars(seen, ["loss"], points)["loss"]
-    out: list[tuple[int, float | None]] = []
+    out: Curve = []
     if not len(level.bins) or level.last is None:
         return out
     values = zip(level.nan[0], level.inf[0], level.last[0], strict=True)

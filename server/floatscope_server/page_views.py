@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import Connection
@@ -13,9 +13,11 @@ from sqlalchemy import Connection
 from floatscope_dashboards.views import Kpi, RunRow, RunsView, RunView
 from floatscope_server.curves import loss_curve
 from floatscope_server.derived import DERIVED, needs
+from floatscope_server.errors import Damaged, Unreachable
 from floatscope_server.outcome import worst_finding
 from floatscope_server.store import batches, kinds, runs, verdicts
 from floatscope_server.store.runs import RunRecord
+from floatscope_server.store.tiles import Objects
 from floatscope_server.times import moment
 
 SPARK_POINTS = 60
@@ -61,13 +63,15 @@ FIGURES = (
 )
 
 
-def runs_view(c: Connection, *, project: str | None, version: str) -> RunsView:
-    """The overview of the newest runs, of one project or all."""
+def runs_view(
+    c: Connection, *, project: str | None, version: str, objects: Objects | None = None
+) -> RunsView:
+    """The overview of the newest runs, of one project or all. A run of which something cannot be read says
+    so; the others are as they are.
+    """
     found = runs.listed(c, project=project, limit=MAX_ROWS)
     return RunsView(
-        rows=tuple(
-            _row(c, run, verdicts.find(c, run.id) if run.health != "healthy" else None) for run in found
-        ),
+        rows=tuple(_listed_row(c, run, objects) for run in found),
         total=runs.count(c, project=project),
         project=project,
         now=moment(time.time()),
@@ -76,7 +80,13 @@ def runs_view(c: Connection, *, project: str | None, version: str) -> RunsView:
 
 
 def run_view(
-    c: Connection, run: RunRecord, *, at: int | None, verdict: dict[str, Any], version: str
+    c: Connection,
+    run: RunRecord,
+    *,
+    at: int | None,
+    verdict: dict[str, Any],
+    version: str,
+    objects: Objects | None = None,
 ) -> RunView:
     """The page of one run."""
     described = runs.info(c, run.id).to_json()
@@ -86,7 +96,7 @@ def run_view(
     stored = tuple(sorted({name for kind, name in runs.series(c, run.id) if kind == kinds.STAT}))
     derived = tuple(stat for stat in DERIVED if stat not in stored and needs(stat, stored))
     return RunView(
-        row=_row(c, run, verdict),
+        row=_row(c, run, verdict, objects),
         info=described,
         verdict=verdict,
         kpis=tuple(figure for spec in FIGURES if (figure := _figure(spec, seen)) is not None),
@@ -105,7 +115,30 @@ def recipe_words(recipe: Mapping[str, Any]) -> str:
     return f"{words}, {str(fp8_format).lower()}" if words and fp8_format else words
 
 
-def _row(c: Connection, run: RunRecord, verdict: Mapping[str, Any] | None) -> RunRow:
+def _listed_row(c: Connection, run: RunRecord, objects: Objects | None) -> RunRow:
+    damaged = run.damaged
+    try:
+        verdict = verdicts.find(c, run.id) if run.health != "healthy" else None
+    except Damaged as error:
+        verdict, damaged = None, error.part
+    row = _row(c, run, verdict, objects)
+    return row if damaged is None else replace(row, headline=_damage_words(damaged))
+
+
+def _damage_words(part: str) -> str:
+    return f"Stored data of this run is damaged: {part} cannot be read."
+
+
+def _row(c: Connection, run: RunRecord, verdict: Mapping[str, Any] | None, objects: Objects | None) -> RunRow:
+    headline = run.summary
+    sparkline: tuple[float | None, ...] = ()
+    try:
+        curve = loss_curve(c, run.id, _rank(c, run), points=SPARK_POINTS, objects=objects)
+        sparkline = tuple(value for _step, value in curve)
+    except Damaged as error:
+        headline = _damage_words(error.part)
+    except Unreachable:
+        sparkline = ()  # logged where it was met; the line of the run does without its curve
     worst = worst_finding((verdict or {}).get("findings", []))
     confidence = None if worst is None else _confidence(worst)
     remedy = (worst or {}).get("remedy") or {}
@@ -116,7 +149,7 @@ def _row(c: Connection, run: RunRecord, verdict: Mapping[str, Any] | None) -> Ru
         recipe=recipe_words(run.recipe),
         status=run.status,
         health=run.health,
-        headline=run.summary,
+        headline=headline,
         cause=run.cause,
         first_step=run.first_step,
         last_step=run.last_step,
@@ -124,7 +157,7 @@ def _row(c: Connection, run: RunRecord, verdict: Mapping[str, Any] | None) -> Ru
         created=moment(run.created),
         last_seen=None if run.last_seen is None else moment(run.last_seen),
         onset_step=run.onset_step,
-        sparkline=_losses(c, run),
+        sparkline=sparkline,
         baseline=run.baseline,
         confidence=confidence if isinstance(confidence, int | float) else None,
         remedy=_first_sentence(remedy.get("text")) if isinstance(remedy, Mapping) else None,
@@ -137,10 +170,6 @@ def _confidence(finding: Mapping[str, Any]) -> object:
         return finding.get("confidence")
     shares = [a.get("confidence") for a in finding.get("alternatives") or [] if isinstance(a, Mapping)]
     return max((x for x in shares if isinstance(x, int | float)), default=None)
-
-
-def _losses(c: Connection, run: RunRecord) -> tuple[float | None, ...]:
-    return tuple(value for _step, value in loss_curve(c, run.id, _rank(c, run), points=SPARK_POINTS))
 
 
 def _rank(c: Connection, run: RunRecord) -> int:

@@ -13,7 +13,7 @@ from floatscope.protocol import strict_json
 from floatscope.protocol.batch import Batch, lost_batch
 from floatscope_server import tables
 from floatscope_server.database import upsert
-from floatscope_server.store import blocks, chunk_batches, chunks, frames, kinds, runs, tiles
+from floatscope_server.store import blocks, chunk_batches, chunks, damage, frames, kinds, runs, tiles
 from floatscope_server.store.tensor_tables import TensorTables
 from floatscope_server.store.tiles import Objects
 
@@ -157,7 +157,10 @@ def glances(
         .order_by(_batch.c.seq)
     )
     for first, last, text in c.execute(query):
-        numbers = {name: strict_json.number(value, field=name) for name, value in json.loads(text).items()}
+        with damage.reading(f"key figures of rank {rank} at steps {first} to {last}"):
+            numbers = {
+                name: strict_json.number(value, field=name) for name, value in json.loads(text).items()
+            }
         yield first, last, {name: value for name, value in numbers.items() if value is not None}
 
 

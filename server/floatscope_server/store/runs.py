@@ -13,7 +13,8 @@ from floatscope.protocol import strict_json
 from floatscope.protocol.runinfo import RunInfo
 from floatscope_server import tables
 from floatscope_server.database import upsert
-from floatscope_server.errors import RunNotFound
+from floatscope_server.errors import Damaged, RunNotFound
+from floatscope_server.store import damage
 
 _RECIPE_KEYS = ("name", "fp8_format", "margin", "amax_history_len", "amax_compute_algo", "backend")
 _LISTED = [column for column in tables.run.c if column.name not in ("info_json", "bytes", "deleted")]
@@ -57,6 +58,7 @@ class RunRecord:
     described: int
     diagnosis_error: str | None
     recipe: Mapping[str, Any]
+    damaged: str | None = None  # what of it cannot be read, and is left out here
 
     def same_as(self, later: RunRecord | None) -> bool:
         """Whether nothing an engine must know of has changed since this record was read."""
@@ -92,7 +94,8 @@ def get(c: Connection, run_id: str, *, lock: bool = False) -> RunRecord:
 def info(c: Connection, run: int) -> RunInfo:
     """The run's description as merged from all that was sent."""
     text = c.execute(select(tables.run.c.info_json).where(tables.run.c.id == run)).scalar_one()
-    return RunInfo.from_json(strict_json.loads(text))
+    with damage.reading("description of the run"):
+        return RunInfo.from_json(strict_json.loads(text))
 
 
 def create(c: Connection, run_id: str, described: RunInfo, *, summary: str, now: float) -> bool:
@@ -270,9 +273,15 @@ def _described(run_id: str, described: RunInfo) -> dict[str, Any]:
 
 def _record(row: Row[Any]) -> RunRecord:
     values = dict(row._mapping)
-    loss = values.pop("last_loss_json")
-    values["last_loss"] = None if loss is None else strict_json.number(json.loads(loss), field="last_loss")
-    values["recipe"] = json.loads(values.pop("recipe_json"))
+    loss, recipe = values.pop("last_loss_json"), values.pop("recipe_json")
+    try:
+        with damage.reading(f"row of run {row.run_id}"):
+            values["last_loss"] = (
+                None if loss is None else strict_json.number(json.loads(loss), field="last_loss")
+            )
+            values["recipe"] = dict(json.loads(recipe))
+    except Damaged as error:  # a list of runs must not fail for one of them
+        values |= {"last_loss": None, "recipe": {}, "damaged": error.part}
     return RunRecord(**values)
 
 

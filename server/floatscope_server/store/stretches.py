@@ -15,7 +15,7 @@ from sqlalchemy import Connection, select
 
 from floatscope.protocol.batch import Bool, Int64
 from floatscope_server import tables
-from floatscope_server.store import chunks
+from floatscope_server.store import chunks, damage
 from floatscope_server.store.chunks import Chunk
 
 _batch, _rank = tables.batch, tables.rank
@@ -60,6 +60,8 @@ class Stretch:
 
 def pieces(c: Connection, run: int, rank: int, span: Span) -> list[Piece]:
     """The pieces that touch the span, in the order in which they were sent. Holes of lost steps are none."""
+    with damage.reading(f"list of chunks of rank {rank}"):
+        cold = chunks.of_rank(c, run, rank, first_step=span.first, last_step=span.last)
     found = [
         Piece(
             chunk.number,
@@ -70,7 +72,7 @@ def pieces(c: Connection, run: int, rank: int, span: Span) -> list[Piece]:
             chunk.tensor_table,
             chunk,
         )
-        for chunk in chunks.of_rank(c, run, rank, first_step=span.first, last_step=span.last)
+        for chunk in cold
     ]
     done = select(_rank.c.chunked_seq).where(_rank.c.run == run, _rank.c.rank == rank)
     hot = (

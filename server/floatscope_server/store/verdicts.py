@@ -13,6 +13,7 @@ from floatscope.protocol import strict_json
 from floatscope_server import tables
 from floatscope_server.codec import expand, squeeze
 from floatscope_server.database import upsert
+from floatscope_server.store import damage
 
 
 @dataclass(frozen=True)
@@ -34,9 +35,12 @@ def save(c: Connection, run: int, body: Mapping[str, Any], *, now: float) -> Non
 
 
 def find(c: Connection, run: int) -> dict[str, Any] | None:
-    """The verdict as JSON, non-finite numbers as strings; None before the first one."""
+    """The verdict as JSON, non-finite numbers as strings; None before the first one. Raises Damaged."""
     text = c.execute(select(tables.verdict.c.body_json).where(tables.verdict.c.run == run)).scalar()
-    return None if text is None else json.loads(text)
+    if text is None:
+        return None
+    with damage.reading("verdict of the run"):
+        return dict(json.loads(text))
 
 
 def save_engine(c: Connection, run: int, saved: SavedEngine) -> None:
