@@ -27,6 +27,7 @@ from floatscope_server.answers import ProblemAnswer
 from floatscope_server.background import Refresher, StallWatch
 from floatscope_server.backtest import BackTests
 from floatscope_server.careful_headers import CarefulHeaders
+from floatscope_server.codec import work_beside_other_threads
 from floatscope_server.compaction import Compactor
 from floatscope_server.database import Database
 from floatscope_server.diagnosis import Diagnosis, Engines
@@ -73,6 +74,7 @@ from floatscope_server.sessions import Sessions, cookie_name
 from floatscope_server.settings import Settings
 from floatscope_server.static_files import StaticFiles
 from floatscope_server.store import tokens
+from floatscope_server.store.descriptions import Descriptions
 from floatscope_server.store.tensor_tables import TensorTables
 from floatscope_server.telling.duty import Telling
 from floatscope_server.telling.teller import Teller
@@ -107,6 +109,7 @@ def create_app(
         database = Database(settings.database, synchronous=settings.sqlite_synchronous)
         migrate.upgrade(database)
     objects = open_objects(settings)
+    work_beside_other_threads()
     events = Events()
     crew = Crew(database, events, inside=inside)
     tensor_tables = TensorTables()
@@ -205,6 +208,7 @@ def create_app(
         events=events,
         crew=crew,
         tensor_tables=tensor_tables,
+        descriptions=Descriptions(),
         ingest=ingest,
         lifecycle=lifecycle,
         rule_book=rule_book,

@@ -75,6 +75,11 @@ def unpack(data: bytes, *, most: int | None = None) -> tuple[NDArray[Any], ...]:
     return tuple(out)
 
 
+def work_beside_other_threads() -> None:
+    """Lets other threads run while blocks are compressed and expanded; holds for the whole process."""
+    blosc2.set_releasegil(True)
+
+
 def pack_mask(present: NDArray[np.bool_]) -> NDArray[np.uint8]:
     """One bit per value of a [rows, columns] mask, or nothing if all are present."""
     return np.empty(0, np.uint8) if present.all() else np.packbits(present, axis=1)
