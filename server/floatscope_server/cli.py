@@ -27,6 +27,7 @@ from floatscope_server.workers.processes import Supervisor
 
 EXIT_USAGE = 2
 BACKLOG = 2048
+GUESSABLE_CHARS = 20  # a token with fewer characters is spoken of at start
 
 _EXAMPLES = """examples:
   floatscope serve
@@ -194,6 +195,8 @@ def _greet(settings: Settings, first: FirstToken) -> None:
         lines.append(f"The token is kept in {first.path}; agents send it as FLOATSCOPE_TOKEN.")
     elif first.from_environment:
         lines.append("The token is the one in FLOATSCOPE_TOKEN.")
+        if settings.token is not None and len(settings.token.get_secret_value()) < GUESSABLE_CHARS:
+            lines.append("It is short enough to be guessed; make a longer one with: openssl rand -hex 24")
     elif first.path.is_file():
         lines.append(f"The token is in {first.path}.")
     else:

@@ -104,6 +104,19 @@ def test_a_wrong_bearer_is_refused_even_beside_a_good_session(client: Client) ->
     assert answer.status == 401
 
 
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:1", "", "[::", "a b", "x" * 300])
+def test_the_host_header_is_in_no_link(client: Client, host: str) -> None:
+    forged = {"Host": host, "X-Forwarded-Host": host, "Forwarded": f"host={host}"}
+    opened = client.call("POST", "/api/v1/runs", {"run_id": "r"}, headers=forged)
+    assert opened.status in (200, 201)
+    assert opened.json["url"] == "http://127.0.0.1:8321/runs/r"
+    page = client.call("GET", "/runs/r", headers=forged)
+    away = Client(client.port, None).call("GET", "/runs/r", headers=forged)
+    assert (page.status, away.headers["location"]) == (200, "/login?next=%2Fruns%2Fr")
+    for answer in (opened, page, away):
+        assert "evil" not in answer.text + str(dict(answer.headers))
+
+
 def test_login_form(client: Client) -> None:
     browser = Client(client.port, None)
     form = {"Content-Type": "application/x-www-form-urlencoded"}

@@ -11,8 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
-from floatscope_server.cli import main
+from floatscope_server.access import FirstToken
+from floatscope_server.cli import _greet, main
 from floatscope_server.settings import Settings, SettingsError, load
 from tests.server.live import TOKEN, Client, Process, free_port, in_own_process
 from tests.server.samples import body, rows
@@ -155,6 +157,16 @@ def test_addresses_and_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.database == "postgresql+psycopg://u:hunter2@db/x"
     monkeypatch.setenv("FLOATSCOPE_TOKEN", "")
     assert Settings().token is None
+
+
+@pytest.mark.parametrize(("token", "told"), [("hunter2", True), (TOKEN, False)])
+def test_a_token_that_can_be_guessed_is_spoken_of_but_not_said(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, token: str, told: bool
+) -> None:
+    _greet(Settings(token=SecretStr(token)), FirstToken(None, tmp_path / "token", from_environment=True))
+    said = capsys.readouterr().out
+    assert ("short enough to be guessed" in said) == told
+    assert token not in said
 
 
 def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:

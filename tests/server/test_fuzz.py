@@ -119,6 +119,7 @@ def test_odd_addresses_and_queries(client: Client) -> None:
         "/api/v1/runs/{}",
         "/api/v1/runs/{}/verdict",
         "/api/v1/alerts/{}",
+        "/api/v1/tokens/{}",
         "/runs/{}",
         "/static/{}",
         "/{}",
@@ -134,6 +135,8 @@ def test_odd_addresses_and_queries(client: Client) -> None:
         "/?project={}&x={}",
         "/runs/r?at={}&y={}",
         "/login?next={}&failed={}",
+        "/api/v1/audit?action={}&cursor={}",
+        "/api/v1/audit?who={}&since={}",
     ]
     for _ in range(300):
         template = rng.choice(paths + queries)
@@ -151,6 +154,7 @@ def test_odd_addresses_and_queries(client: Client) -> None:
         ("/api/v1/runs/r/finish", "POST"),
         ("/api/v1/channels", "POST"),
         ("/api/v1/alerts/x", "PATCH"),
+        ("/api/v1/tokens", "POST"),
         ("/login", "POST"),
     ],
 )
