@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,13 +13,14 @@ from floatscope_server import export
 from floatscope_server.app import create_app
 from floatscope_server.database import Database
 from floatscope_server.errors import Problem
+from floatscope_server.ingest import Receipt
 from floatscope_server.services import Services
 from floatscope_server.settings import Settings
 from floatscope_server.store import runs, verdicts
 from floatscope_server.store.reads import Span
 from tests.server import postgres
 from tests.server.live import in_own_process
-from tests.server.samples import TABLE, as_stored, body, faulty_run, ingest, lines, rows, send
+from tests.server.samples import TABLE, Scripted, as_stored, body, faulty_run, ingest, lines, rows, send
 
 BATCHES = 24
 
@@ -63,6 +65,41 @@ def test_the_same_batches_through_three_workers_at_once(
     assert found is not None
     assert found["source"]["steps"] == BATCHES * 4
     for services in workers:
+        services.database.close()
+
+
+def test_a_worker_that_stood_still_while_another_stored_the_batch_changes_nothing(
+    settings: Settings, database: Database, database_url: str
+) -> None:
+    """It thinks that it owns the run and judged the batch; what counts is the version it finds at the end."""
+    judging, go_on = threading.Event(), threading.Event()
+
+    def slow(last: int | None) -> list[dict[str, Any]]:
+        if last is not None and not judging.is_set():
+            judging.set()
+            assert go_on.wait(30)
+        return []
+
+    shared = Database(database_url)
+    paused: Services = create_app(settings, database=shared, engines=Scripted(slow)).state.services
+    awake = worker(settings, database_url)
+    paused.lifecycle.open("r", RunInfo(name="r", tensors=TABLE))
+    answers: list[Receipt] = []
+    thread = threading.Thread(target=lambda: answers.append(ingest(paused, "r", 0, body(rows(0, 4)))))
+    thread.start()
+    assert judging.wait(30)
+    assert ingest(awake, "r", 0, body(rows(0, 4))).expected_seq == 1
+    assert ingest(awake, "r", 1, body(rows(4, 4))).expected_seq == 2
+    go_on.set()
+    thread.join(30)
+    assert [(receipt.repeated, receipt.expected_seq) for receipt in answers] == [(True, 2)]
+    with database.read() as c:
+        run = runs.get(c, "r")
+        found = verdicts.find(c, run.id)
+    assert run.arrivals == 2
+    assert found is not None
+    assert found["source"]["steps"] == 8
+    for services in (paused, awake):
         services.database.close()
 
 
