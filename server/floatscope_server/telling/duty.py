@@ -7,6 +7,7 @@ What is due is in the database, so a process that ends forgets nothing, and the 
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -67,7 +68,7 @@ class Telling:
         return self._thread.is_alive()
 
     def look(self) -> float:
-        """Tells what is due and returns the seconds until more may be."""
+        """Tells what is due and returns the seconds until more is; infinite if nothing waits."""
         now = self._clock()
         self._mind_the_clock(now)
         count = self.apply_silences(now)
@@ -88,7 +89,7 @@ class Telling:
             return 0.0
         with self._database.read() as c:
             moments = (telling.next_due(c), silences.next_change(c, now=now))
-        return min((max(m - self._clock(), 0.0) for m in moments if m is not None), default=LOOK_S)
+        return min((max(m - self._clock(), 0.0) for m in moments if m is not None), default=math.inf)
 
     def apply_silences(self, now: float | None = None) -> int:
         """Silences what is to be silent now and lets go of the rest; returns the number of messages queued.

@@ -70,7 +70,7 @@ class Teller:
 
     def tell(self, c: Connection, run: RunRecord, touched: Touched, *, now: float) -> int:
         """Tells what is to be told of the run now; returns the number of messages that were queued."""
-        on = {channel.id: channel for channel in channels.listed(c) if channel.enabled}
+        on = {channel.id: channel for channel in channels.listed(c, lock=True) if channel.enabled}
         if touched.begun and on:
             _open_lines(c, run, touched.begun, tuple(on.values()))
         lines = [line for line in telling.of_run(c, run.id, touched.changed) if line.channel in on]
@@ -107,7 +107,7 @@ class Teller:
 
     def open_lines(self, c: Connection, run: RunRecord, alert_ids: Sequence[str]) -> None:
         """From now on the channels that want these alerts hear of them."""
-        _open_lines(c, run, alert_ids, [channel for channel in channels.listed(c) if channel.enabled])
+        _open_lines(c, run, alert_ids, [channel for channel in channels.listed(c, lock=True) if channel.enabled])
 
     def _tell_channel(
         self,
