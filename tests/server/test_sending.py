@@ -318,3 +318,24 @@ def test_the_sender_forgets_by_itself(sqlite_database: Database) -> None:
     outage.now += 40 * DAY_S
     outage.sender.turn()
     assert outage.shown() == []
+
+
+def test_a_channel_is_removed_only_when_nobody_is_telling_it(database: Database) -> None:
+    outage = Outage(database)
+    told = threading.Event()
+
+    def remove() -> None:
+        with database.write() as c:
+            channels.remove(c, "ch")
+        told.set()
+
+    with database.write() as c:
+        assert [channel.id for channel in channels.listed(c, lock=True)] == ["ch"]
+        remover = threading.Thread(target=remove)
+        remover.start()
+        assert not told.wait(0.2)
+        outbox.add(c, channel="ch", alert="r1", event="raised", body={}, now=outage.now)
+    remover.join(10)
+    assert outage.shown() == []
+    with database.read() as c:
+        assert channels.listed(c) == []

@@ -12,6 +12,7 @@ import json
 import logging
 import mimetypes
 import os
+import signal
 import sys
 import sysconfig
 from collections.abc import Mapping
@@ -19,6 +20,7 @@ from typing import Any
 
 from floatscope_server.notify.targets import FIRST_FREE_PORT, WEB_PORTS, is_public
 
+LIFE_S = 60
 MAIL_PORTS = (25, 465, 587)
 PROGRAMS = (
     "subprocess.Popen",
@@ -104,6 +106,7 @@ def deliver(order: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
+    signal.alarm(LIFE_S)  # the server ends it sooner, unless it died itself
     answer = deliver(json.load(sys.stdin))
     sys.stdout.write(json.dumps(answer))
 

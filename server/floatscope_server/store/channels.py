@@ -54,8 +54,12 @@ class ChannelRecord:
         return self.enabled and loud and (not self.projects or project in self.projects)
 
 
-def listed(c: Connection) -> list[ChannelRecord]:
-    return [_record(row) for row in c.execute(select(_channel).order_by(_channel.c.created, _channel.c.id))]
+def listed(c: Connection, *, lock: bool = False) -> list[ChannelRecord]:
+    """All channels. lock: none is removed before the transaction ends, which must be one that writes."""
+    query = select(_channel).order_by(_channel.c.created, _channel.c.id)
+    if lock:
+        query = query.with_for_update(read=True, key_share=True)
+    return [_record(row) for row in c.execute(query)]
 
 
 def count(c: Connection) -> int:
@@ -94,7 +98,11 @@ def put(c: Connection, record: ChannelRecord) -> None:
 
 
 def remove(c: Connection, channel_id: str) -> None:
-    """Deletes the channel with its secrets, its messages, and what it was told."""
+    """Deletes the channel with its secrets, its messages, and what it was told.
+
+    It waits for transactions that are telling this channel something, and is not seen by later ones.
+    """
+    c.execute(select(_channel.c.id).where(_channel.c.id == channel_id).with_for_update())
     sending.forget_channel(c, channel_id)
     c.execute(delete(tables.telling).where(tables.telling.c.channel == channel_id))
     c.execute(delete(_channel).where(_channel.c.id == channel_id))

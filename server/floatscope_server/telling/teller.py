@@ -107,7 +107,9 @@ class Teller:
 
     def open_lines(self, c: Connection, run: RunRecord, alert_ids: Sequence[str]) -> None:
         """From now on the channels that want these alerts hear of them."""
-        _open_lines(c, run, alert_ids, [channel for channel in channels.listed(c, lock=True) if channel.enabled])
+        _open_lines(
+            c, run, alert_ids, [channel for channel in channels.listed(c, lock=True) if channel.enabled]
+        )
 
     def _tell_channel(
         self,
