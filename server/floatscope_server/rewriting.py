@@ -132,8 +132,8 @@ class Rewriter:
             )
             if not moved:
                 raise Interrupted
-            if writer is not None:
-                leftovers.keep_objects(c, writer.objects)
+            if writer is not None and not leftovers.keep_objects(c, writer.objects):
+                raise Interrupted
         self._sweep(run, rank, tiles_too=plan.merged is not None)
 
     def _write(self, run: int, rank: int, work: Work, tensors: Described, writer: ChunkWriter) -> Chunk:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -25,17 +26,19 @@ def open_objects(settings: Settings) -> S3Objects | None:
             "given by AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         )
     try:
-        from floatscope_server.objects.s3 import S3Objects, client  # noqa: PLC0415 - an extra of its own
+        from floatscope_server.objects import s3  # noqa: PLC0415 - an extra of its own
     except ModuleNotFoundError as error:
         raise SettingsError(
             f"setting tiles_url needs the package {error.name!r}, which is not installed here: "
             "pip install 'floatscope[s3]'"
         ) from error
     secret = settings.tiles_secret_access_key
-    made = client(
+    made = partial(
+        s3.client,
         endpoint_url=settings.tiles_endpoint_url,
         region=settings.tiles_region,
         access_key_id=settings.tiles_access_key_id,
         secret_access_key=None if secret is None else secret.get_secret_value(),
     )
-    return S3Objects(made, bucket=parts.netloc, prefix=parts.path.strip("/"))
+    reading = made(answer_s=s3.READ_ANSWER_S, attempts=s3.READ_ATTEMPTS)
+    return s3.S3Objects(made(), bucket=parts.netloc, prefix=parts.path.strip("/"), reading=reading)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
@@ -12,8 +13,10 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-CONNECT_S, READ_S = 2.0, 10.0
+CONNECT_S, ANSWER_S = 2.0, 10.0
 ATTEMPTS = 4  # with growing, random pauses
+READ_ANSWER_S, READ_ATTEMPTS = 5.0, 2  # somebody waits for it
+AWAY_S = 5.0  # after a read that failed, others fail at once for so long instead of piling up
 CONNECTIONS = 32
 DELETED_AT_ONCE = 1000  # more the protocol does not take
 REMEMBERED_BYTES = 32 << 20
@@ -35,12 +38,16 @@ def client(
     region: str | None,
     access_key_id: str | None,
     secret_access_key: str | None,
+    answer_s: float = ANSWER_S,
+    attempts: int = ATTEMPTS,
 ) -> Any:
-    """A client that gives up after seconds. Keys that are None come from where AWS tools find theirs."""
+    """A client that gives up after ``attempts`` of at most ``answer_s``. Keys that are None come from where AWS
+    tools find theirs.
+    """
     config = Config(
         connect_timeout=CONNECT_S,
-        read_timeout=READ_S,
-        retries={"max_attempts": ATTEMPTS, "mode": "standard"},
+        read_timeout=answer_s,
+        retries={"max_attempts": attempts, "mode": "standard"},
         max_pool_connections=CONNECTIONS,
         signature_version="s3v4",
         s3={"addressing_style": "auto" if endpoint_url is None else "path"},
@@ -63,9 +70,18 @@ class S3Objects:
     """
 
     def __init__(
-        self, client: Any, *, bucket: str, prefix: str, remembered_bytes: int = REMEMBERED_BYTES
+        self,
+        client: Any,
+        *,
+        bucket: str,
+        prefix: str,
+        reading: Any = None,
+        remembered_bytes: int = REMEMBERED_BYTES,
     ) -> None:
+        """reading: another client for reads, one that gives up sooner."""
         self._client = client
+        self._reading = reading or client
+        self._away_until = 0.0
         self._bucket = bucket
         self._prefix = f"{prefix}/" if prefix else ""
         self._most_bytes = remembered_bytes
@@ -85,11 +101,17 @@ class S3Objects:
         wanted = f"bytes={start}-{start + length - 1}"
 
         def get() -> bytes:
-            answer = self._client.get_object(Bucket=self._bucket, Key=self._prefix + key, Range=wanted)
+            answer = self._reading.get_object(Bucket=self._bucket, Key=self._prefix + key, Range=wanted)
             with answer["Body"] as body:
                 return bytes(body.read(length + 1))
 
-        data = self._ask(f"reading {key}", get)
+        if time.monotonic() < self._away_until:
+            raise ObjectStoreAway(f"reading {key}: the object store did not answer a moment ago")
+        try:
+            data = self._ask(f"reading {key}", get)
+        except ObjectStoreAway:
+            self._away_until = time.monotonic() + AWAY_S
+            raise
         if len(data) != length:
             raise ObjectMissing(f"the object store gave {len(data)} bytes of {key} instead of {length}")
         self._remember(part, data)

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, Table, and_, bindparam, delete, exists, func,
 
 from floatscope_server import tables
 from floatscope_server.database import upsert
+from floatscope_server.store import garbage
 
 GRACE_S = 600.0
 """An object is kept for so long after the last row that named it: readers that began before may want it."""
@@ -59,10 +60,15 @@ def note_object(c: Connection, key: str, *, due: float) -> None:
     c.execute(upsert(c, tables.garbage).values(object=key, due=due).on_conflict_do_nothing())
 
 
-def keep_objects(c: Connection, keys: Sequence[str]) -> None:
-    """In the transaction in which the objects come to count."""
-    if keys:
-        c.execute(delete(tables.garbage).where(tables.garbage.c.object.in_(keys)))
+def keep_objects(c: Connection, keys: Sequence[str]) -> bool:
+    """In the transaction in which the objects come to count. False: some are being deleted, since this took
+    longer than they were noted for, so they cannot.
+    """
+    if not keys:
+        return True
+    g = tables.garbage.c
+    statement = delete(tables.garbage).where(g.object.in_(keys), g.due != garbage.MARKED)
+    return len(c.execute(statement.returning(g.object)).all()) == len(keys)
 
 
 def _forget_objects(c: Connection, run: int, rank: int, numbers: Sequence[int], *, due: float) -> None:
@@ -74,8 +80,8 @@ def _forget_objects(c: Connection, run: int, rank: int, numbers: Sequence[int], 
     )
     objects = list(c.execute(query).scalars())
     if objects:
-        garbage = [{"object": name, "due": due} for name in objects]
-        c.execute(upsert(c, tables.garbage).on_conflict_do_nothing(), garbage)
+        rows = [{"object": name, "due": due} for name in objects]
+        c.execute(upsert(c, tables.garbage).on_conflict_do_nothing(), rows)
 
 
 def _of_chunks(
