@@ -108,7 +108,7 @@ def _check_tiles(story: Story, chunk: Chunk, name: str, column: Column) -> None:
     values, present = column
     seen = np.zeros(present.shape, bool)
     with story.database.read() as c:
-        for tile in tiles.stats(c, story.run, chunk.rank, [name], [chunk]):
+        for tile in tiles.stats(c, story.run, chunk.rank, [name], [chunk], objects=story.objects):
             part = slice(tile.part * TILE_SERIES, (tile.part + 1) * TILE_SERIES)
             equal(tile.values, values[:, part].T)
             there = np.ones(tile.values.shape, bool) if tile.present is None else tile.present

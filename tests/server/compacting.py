@@ -20,6 +20,7 @@ from floatscope_server.store.batches import BatchKey
 from floatscope_server.store.runs import RankPosition
 from floatscope_server.store.sequence import BatchSequence
 from floatscope_server.store.tensor_tables import TensorTables
+from floatscope_server.store.tiles import Objects
 
 ODD = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e30], np.float32)
 
@@ -85,8 +86,9 @@ def make(shape: Shape, first_step: int, rng: np.random.Generator) -> Batch:
 class Story:
     """A run that is written to a database as ingest does, and remembered to compare with."""
 
-    def __init__(self, database: Database, *, seed: int = 0) -> None:
+    def __init__(self, database: Database, *, seed: int = 0, objects: Objects | None = None) -> None:
         self.database = database
+        self.objects = objects
         self.tables = TensorTables()
         self.rng = np.random.default_rng(seed)
         self.sent: dict[tuple[int, int], tuple[Batch, int]] = {}
@@ -129,7 +131,13 @@ class Story:
         return batch
 
     def rewriter(self, worker: str = "w", **changes: Any) -> Rewriter:
-        return Rewriter(database=self.database, tensor_tables=self.tables, worker=worker, **changes)
+        return Rewriter(
+            database=self.database,
+            tensor_tables=self.tables,
+            worker=worker,
+            objects=self.objects,
+            **changes,
+        )
 
     def compact(self, *, rank: int = 0, whole: bool = True) -> int:
         return self.rewriter().rewrite(self.run, rank, whole=whole)
@@ -139,13 +147,20 @@ class Story:
         with self.database.read() as c:
             stats = batches.stat_names(c, self.run)
             in_order = BatchSequence(
-                self.run, tensor_tables=self.tables, ranks=len(self._next), window_bytes=window_bytes
+                self.run,
+                tensor_tables=self.tables,
+                objects=self.objects,
+                ranks=len(self._next),
+                window_bytes=window_bytes,
             )
             keys = batches.keys(c, self.run)
             assert [(key.rank, key.seq) for key in keys] == list(self.sent)
             for key in keys:
                 sent, _segment = self.sent[key.rank, key.seq]
-                same(batches.load(c, self.run, key, tensor_tables=self.tables, stats=stats), sent)
+                alone = batches.load(
+                    c, self.run, key, tensor_tables=self.tables, stats=stats, objects=self.objects
+                )
+                same(alone, sent)
                 same(in_order.load(c, key), sent)
 
     def check_frame(self, rank: int = 0) -> None:

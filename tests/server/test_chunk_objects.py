@@ -1,0 +1,96 @@
+"""Chunks whose numbers lie in an object store: the same numbers, and no object that nobody knows of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from sqlalchemy import select
+
+from floatscope_server import tables
+from floatscope_server.chunk_plan import Limits
+from floatscope_server.database import Database
+from floatscope_server.store.kinds import HISTOGRAM, STAT
+from tests.server.chunk_checks import check_chunks
+from tests.server.compacting import Shape, Story
+
+SMALL = Limits(rows=64, merged_rows=32)
+
+
+class Memory:
+    """An object store that fails when it is told to."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, bytes] = {}
+        self.writes_left = 10**9
+
+    def read(self, key: str, start: int, length: int) -> bytes:
+        if key not in self.kept:
+            raise OSError(f"there is no {key}")
+        return self.kept[key][start : start + length]
+
+    def write(self, key: str, data: bytes) -> None:
+        self.writes_left -= 1
+        if self.writes_left < 0:
+            raise OSError("the store is away")
+        assert key not in self.kept
+        self.kept[key] = data
+
+    def delete(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            self.kept.pop(key, None)
+
+
+def known(database: Database) -> tuple[set[str], set[str]]:
+    """Objects that tiles lie in, and objects that are to be deleted."""
+    with database.read() as c:
+        used = set(c.execute(select(tables.tile.c.object).where(tables.tile.c.object.is_not(None))).scalars())
+        return used, set(c.execute(select(tables.garbage.c.object)).scalars())
+
+
+def test_numbers_in_the_store(database: Database) -> None:
+    store = Memory()
+    story = Story(database, objects=store)
+    for _ in range(3):
+        story.send(Shape(9, table=5, histograms=1))
+        story.rewriter(limits=SMALL).rewrite(story.run, 0, whole=True)
+        story.check_batches()
+    check_chunks(story, nothing_hot=True)
+    used, garbage = known(database)
+    assert used
+    assert garbage
+    assert not used & garbage
+    assert used | garbage == set(store.kept)
+    with database.read() as c:
+        inside = select(tables.tile.c.kind).where(tables.tile.c.data.is_not(None)).distinct()
+        assert not {STAT, HISTOGRAM} & set(c.execute(inside).scalars())
+    store.delete(sorted(garbage))
+    story.check_batches()
+
+
+@pytest.mark.parametrize("writes", [0, 1, 2])
+def test_a_store_that_is_away_loses_nothing(sqlite_database: Database, writes: int) -> None:
+    store = Memory()
+    story = Story(sqlite_database, objects=store)
+    story.send(Shape(9, table=5, histograms=1))
+    store.writes_left = writes
+    with pytest.raises(OSError, match="away"):
+        story.compact()
+    story.check_batches()
+    assert set(store.kept) <= known(sqlite_database)[1]
+    store.writes_left = 10**9
+    story.compact()
+    story.check_batches()
+    check_chunks(story, nothing_hot=True)
+    used, garbage = known(sqlite_database)
+    assert not used & garbage
+    assert set(store.kept) <= used | garbage
+
+
+def test_a_reader_without_the_store_is_told_so(sqlite_database: Database) -> None:
+    story = Story(sqlite_database, objects=Memory())
+    story.send(Shape(9))
+    story.compact()
+    story.objects = None
+    with pytest.raises(OSError, match="no object store is set up"):
+        story.check_batches()
