@@ -5,11 +5,12 @@ with it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from floatscope_diagnostics.rule_settings import RuleSetting
+from floatscope_diagnostics.thresholds import Threshold
 from floatscope_server.callers import Caller
 from floatscope_server.database import Database
 from floatscope_server.store import audit, rule_settings
@@ -24,14 +25,11 @@ class Change:
     after: StoredSetting | None
     runs: int
 
-    def diff(self) -> list[dict[str, Any]]:
-        """One entry for each value that is another one now."""
-        old, new = _flat(self.before), _flat(self.after)
-        names = sorted({*old, *new})
+    def diff(self, thresholds: Sequence[Threshold]) -> list[dict[str, Any]]:
+        """One entry for each value that is another one now. thresholds: those the rule has."""
+        old, new = _flat(self.before, thresholds), _flat(self.after, thresholds)
         return [
-            {"name": name, "before": old.get(name), "after": new.get(name)}
-            for name in names
-            if old.get(name) != new.get(name)
+            {"name": name, "before": old[name], "after": new[name]} for name in old if old[name] != new[name]
         ]
 
 
@@ -92,8 +90,11 @@ class RuleChanges:
         return Change(before, after, len(judged_anew))
 
 
-def _flat(setting: StoredSetting | None) -> Mapping[str, Any]:
-    """Values by name; those of a rule as it was written where nothing is set."""
-    if setting is None:
-        return {"enabled": True, "severity": None}
-    return {"enabled": setting.enabled, "severity": setting.severity, **setting.thresholds}
+def _flat(setting: StoredSetting | None, thresholds: Sequence[Threshold]) -> Mapping[str, Any]:
+    """Values by name; those of the rule as it was written where nothing is set."""
+    moved = {} if setting is None else setting.thresholds
+    return {
+        "enabled": True if setting is None else setting.enabled,
+        "severity": None if setting is None else setting.severity,
+        **{t.name: moved.get(t.name, t.default) for t in thresholds},
+    }

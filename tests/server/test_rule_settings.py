@@ -82,7 +82,7 @@ def test_a_change_that_was_stored_is_judged_after_a_restart(database: Database, 
     changes = RuleChanges(database=database, judge_later=told.append, clock=lambda: 7.0)
     change = changes.put(SERVER, project="p", rule=STALL, setting=OFF, note="noisy")
     assert (change.before, change.runs, told) == (None, 1, ["r"])
-    assert change.diff() == [{"name": "enabled", "before": True, "after": False}]
+    assert change.diff(()) == [{"name": "enabled", "before": True, "after": False}]
     with database.read() as c:
         assert runs.get(c, "r").baseline_arrivals == BEHIND
         assert runs.behind_baseline(c) == ["r"]
@@ -159,7 +159,7 @@ def test_a_lower_threshold_makes_an_alarm_of_a_note(serve: Serve) -> None:
     trained_over_http(client, "r", "hard")
     assert client.get("/api/v1/alerts?run=r").json["items"] == []
     answer = client.call("PUT", SETTINGS, {"project": "p", "thresholds": {"spike_nats": 1.0}})
-    assert answer.json["diff"] == [{"name": "spike_nats", "before": None, "after": 1.0}]
+    assert answer.json["diff"] == [{"name": "spike_nats", "before": 3.0, "after": 1.0}]
     wait_for(lambda: client.get("/api/v1/alerts?run=r").json["items"] != [])
     assert alert_of(client, "r")["onset_step"] == ONSET
 

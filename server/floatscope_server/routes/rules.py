@@ -113,7 +113,7 @@ def _set(services: Services, code: str, given: SettingIn, by: Caller) -> Respons
     setting = services.rule_book.parse(code, given.plain())
     note = None if given.note is None else _storable(given.note)
     change = services.rule_changes.put(by, project=given.project, rule=code, setting=setting, note=note)
-    return Json(_changed(code, given.project, change))
+    return Json(_changed(services, code, given.project, change))
 
 
 @router.delete("/rules/{code}/settings", response_class=Json)
@@ -126,7 +126,8 @@ def unset_rule(
     """Takes away what a project (or ``*``) sets for the rule."""
     services.rule_book.text(code)
     _check_project(project)
-    return Json(_changed(code, project, services.rule_changes.remove(by, project=project, rule=code)))
+    change = services.rule_changes.remove(by, project=project, rule=code)
+    return Json(_changed(services, code, project, change))
 
 
 @router.post(
@@ -261,13 +262,13 @@ def _setting(setting: StoredSetting) -> dict[str, Any]:
     }
 
 
-def _changed(code: str, project: str, change: Change) -> dict[str, Any]:
+def _changed(services: Services, code: str, project: str, change: Change) -> dict[str, Any]:
     return {
         "rule": code,
         "project": project,
         "before": None if change.before is None else _setting(change.before),
         "after": None if change.after is None else _setting(change.after),
-        "diff": change.diff(),
+        "diff": change.diff(services.rule_book.text(code).rule.thresholds),
         "runs_judged_anew": change.runs,
     }
 
