@@ -42,7 +42,7 @@ class FailingAt:
 def test_a_full_disk_in_the_middle_of_a_batch(
     serve: Any, monkeypatch: pytest.MonkeyPatch, module: Any, name: str, after: bool
 ) -> None:
-    with_slack = {"kind": "slack", "name": "s", "url": "http://127.0.0.1:9/x"}
+    with_slack = {"kind": "slack", "name": "s", "url": "http://127.0.0.1:65530/x"}
     client: Client = serve()
     assert client.call("POST", "/api/v1/channels", with_slack).status == 201
     described, steps = faulty_run(88, fault_at=64)
