@@ -17,6 +17,7 @@ COLUMNS = ("step", "min", "max", "mean", "last", "count", "nan", "inf")
 MAX_POINTS = 10_000
 MAX_COLUMNS = 500
 MAX_CELLS = 2_500_000  # of one heat map, 2.5 MB as bytes: with very many tensors there are fewer columns
+MANY_ROWS = 4  # of a bin
 NON_FINITE, MISSING, LEVELS = 255, 254, 253
 
 WORST_IS_LOW = frozenset({"headroom_log2", "sqnr_db", "amax_min_block"})
@@ -70,6 +71,7 @@ class HeatMap:
     _nan: NDArray[np.int64] = field(init=False)
     _inf: NDArray[np.int64] = field(init=False)
     _row_of: Mapping[str, int] = field(init=False)
+    _known: dict[tuple[str, ...], tuple[Int64, Int64]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         most = max(1, min(self.columns, MAX_COLUMNS, MAX_CELLS // max(len(self.tensors), 1)))
@@ -90,16 +92,19 @@ class HeatMap:
             return
         which = step // self.width
         starts = np.flatnonzero(np.append(True, which[1:] != which[:-1]))
-        cells = np.ix_(rows, which[starts] - self.first // self.width)
+        columns = which[starts] - self.first // self.width
         if len(rows) < len(names):
             values, present = values[:, taken], None if present is None else present[:, taken]
         finite = np.isfinite(values) if present is None else np.isfinite(values) & present
-        if not finite.all():
+        if finite.all():
+            worst = _reduced(np.minimum if self._low else np.maximum, values, starts)
+        else:
             there = True if present is None else present
-            for cells_of, odd in ((self._nan, np.isnan(values)), (self._inf, np.isinf(values))):
-                cells_of[cells] += np.add.reduceat(odd & there, starts, axis=0, dtype=np.int64).T
-            values = np.where(finite, values, np.nan)
-        self._worst[cells] = self._worse(self._worst[cells], self._worse.reduceat(values, starts, axis=0).T)
+            for cells, odd in ((self._nan, np.isnan(values)), (self._inf, np.isinf(values))):
+                counts = np.add.reduceat(odd & there, starts, axis=0, dtype=np.int64)
+                cells[np.ix_(rows, columns)] += counts.T
+            worst = _reduced(np.fmin if self._low else np.fmax, np.where(finite, values, np.nan), starts)
+        self._take(rows, columns, worst.T)
 
     def add_level(self, names: Sequence[str], level: Level) -> None:
         """Takes in a level of tensors ``names`` [S], of a width of which the map's is a multiple."""
@@ -108,14 +113,25 @@ class HeatMap:
             return
         which = level.bins * level.width // self.width
         starts = np.flatnonzero(np.append(True, which[1:] != which[:-1]))
-        cells = np.ix_(rows, which[starts] - self.first // self.width)
-        worst = level.minimum if self.stat in WORST_IS_LOW else level.maximum
-        for cells_of, odd in ((self._nan, level.nan), (self._inf, level.inf)):
+        columns = which[starts] - self.first // self.width
+        worst = level.minimum if self._low else level.maximum
+        for cells, odd in ((self._nan, level.nan), (self._inf, level.inf)):
             if odd.any():
-                cells_of[cells] += np.add.reduceat(odd[taken], starts, axis=1)
-        self._worst[cells] = self._worse(
-            self._worst[cells], self._worse.reduceat(worst[taken], starts, axis=1)
-        )
+                cells[np.ix_(rows, columns)] += np.add.reduceat(odd[taken], starts, axis=1)
+        if len(taken) < len(names):
+            worst = worst[taken]
+        if len(starts) < len(which):
+            worst = (np.fmin if self._low else np.fmax).reduceat(worst, starts, axis=1)
+        self._take(rows, columns, worst)
+
+    def _take(self, rows: Int64, columns: Int64, worst: NDArray[Any]) -> None:
+        worse = np.fmin if self._low else np.fmax
+        first, end = int(columns[0]), int(columns[-1]) + 1
+        if end - first == len(columns):  # no hole: a slice is quicker than a list of columns
+            self._worst[rows, first:end] = worse(self._worst[rows, first:end], worst)
+        else:
+            cells = np.ix_(rows, columns)
+            self._worst[cells] = worse(self._worst[cells], worst)
 
     @property
     def cells(self) -> tuple[Float64, Int64, Int64]:
@@ -123,14 +139,16 @@ class HeatMap:
         return self._worst, self._nan, self._inf
 
     @property
-    def _worse(self) -> np.ufunc:
-        return np.fmin if self.stat in WORST_IS_LOW else np.fmax
+    def _low(self) -> bool:
+        return self.stat in WORST_IS_LOW
 
     def _rows(self, names: Sequence[str]) -> tuple[Int64, Int64]:
         """Rows of the map, and the columns of ``names`` that they are."""
-        found = [self._row_of.get(name, -1) for name in names]
-        rows = np.array(found, np.int64)
+        if (known := self._known.get(tuple(names))) is not None:
+            return known
+        rows = np.array([self._row_of.get(name, -1) for name in names], np.int64)
         taken = np.flatnonzero(rows >= 0)
+        self._known[tuple(names)] = (rows[taken], taken)
         return rows[taken], taken
 
     def to_json(self) -> dict[str, Any]:
@@ -143,13 +161,14 @@ class HeatMap:
         rows = np.flatnonzero((~np.isnan(self._worst) | odd).any(axis=1))
         worst, odd, nan, inf = self._worst[rows], odd[rows], self._nan[rows], self._inf[rows]
         known = ~np.isnan(worst)
-        finite = worst[known]
-        lo, hi = (float(finite.min()), float(finite.max())) if finite.size else (None, None)
+        some = bool(known.any())
+        lo, hi = (float(np.nanmin(worst)), float(np.nanmax(worst))) if some else (None, None)
         data = np.full(worst.shape, MISSING, np.uint8)
         if lo is not None and hi is not None:
             span = hi / 2 - lo / 2  # halves, so that the difference of two huge numbers stays finite
-            share = (finite / 2 - lo / 2) / (span or 1.0)
-            data[known] = np.clip(np.rint(share * LEVELS), 0, LEVELS).astype(np.uint8)
+            share = np.where(known, worst / 2 - lo / 2, 0.0) / (span or 1.0)
+            codes = np.clip(np.rint(share * LEVELS), 0, LEVELS).astype(np.uint8)
+            np.copyto(data, codes, where=known)
         data[odd] = NON_FINITE
         return {
             "stat": self.stat,
@@ -163,6 +182,14 @@ class HeatMap:
             "nan": _sparse(nan),
             "inf": _sparse(inf),
         }
+
+
+def _reduced(worse: np.ufunc, values: NDArray[Any], starts: Int64) -> NDArray[Any]:
+    """``worse.reduceat`` over rows, which is many times slower where bins have many rows."""
+    if len(starts) * MANY_ROWS > len(values):
+        return np.asarray(worse.reduceat(values, starts, axis=0))
+    ends = [*starts[1:].tolist(), len(values)]
+    return np.stack([worse.reduce(values[a:b], axis=0) for a, b in zip(starts.tolist(), ends, strict=True)])
 
 
 def _sparse(counts: NDArray[np.int64]) -> list[list[int]]:

@@ -26,6 +26,7 @@ from floatscope_server.rule_book import RuleBook
 from floatscope_server.rule_changes import RuleChanges
 from floatscope_server.settings import Settings
 from floatscope_server.static_files import StaticFiles
+from floatscope_server.store.descriptions import Descriptions
 from floatscope_server.store.tensor_tables import TensorTables
 from floatscope_server.store.tiles import Objects
 from floatscope_server.telling.duty import Telling
@@ -47,6 +48,7 @@ class Services:
     events: Events
     crew: Crew
     tensor_tables: TensorTables
+    descriptions: Descriptions
     ingest: Ingest
     lifecycle: Lifecycle
     rule_book: RuleBook

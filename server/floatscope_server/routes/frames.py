@@ -10,14 +10,13 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from floatscope.protocol.names import MAX_STEP, split_tensor
-from floatscope_server.answers import Json
+from floatscope_server.answers import Json, Numbers, spelled
 from floatscope_server.derived import DERIVED, needs
 from floatscope_server.routes import fields, reading
 from floatscope_server.routes.fields import RankQuery, RunId, Segment
 from floatscope_server.services import Use
 from floatscope_server.store import frame_reads, kinds, runs, series_reads, stretches
 from floatscope_server.store.frame_reads import Histograms, Picture
-from floatscope_server.store.frames import StatFrame
 from floatscope_server.store.stretches import Span
 
 router = APIRouter(tags=["tensors"])
@@ -32,7 +31,7 @@ def tensors(run_id: RunId, services: Use) -> Response:
     """
     with services.database.read() as c:
         run = runs.get(c, run_id)
-        described = runs.info(c, run.id).tensors
+        described = services.descriptions.get(c, run).tensors
         stored = reading.stored_stats(runs.series(c, run.id))
         stats_of: dict[str, set[str]] = {}
         ranks_of: dict[str, list[int]] = {}
@@ -85,7 +84,7 @@ def frame(
         stored = reading.stored_stats(known)
         has = sorted({at for (kind, _), ranks in known.items() if kind == kinds.STAT for at in ranks})
         source = reading.source(c, services, run, reading.rank_of(rank, tuple(has)))
-        described = runs.info(c, run.id).tensors
+        described = services.descriptions.get(c, run).tensors
         found = frame_reads.last(source, segment=segment, tensors=described) if step is None else None
         counts: Histograms | None = None
         if found is None or histograms:
@@ -98,7 +97,7 @@ def frame(
     answer |= _frame_json(found, only)
     if histograms:
         answer["hist_log2"] = _histograms_json(counts, only)
-    return Json(answer)
+    return Numbers(answer)
 
 
 def _frame_json(found: Picture | None, only: str | None) -> dict[str, Any]:
@@ -106,15 +105,11 @@ def _frame_json(found: Picture | None, only: str | None) -> dict[str, Any]:
         return {"segment": None, "step": None, "tensors": [], "stats": {}}
     keep = slice(None) if only is None else [s for s, name in enumerate(found.names) if name == only]
     names = list(found.names) if only is None else [name for name in found.names if name == only]
-    stats = {name: {"step": stat.step, "values": _values(stat, keep)} for name, stat in found.stats.items()}
+    stats = {
+        name: {"step": stat.step, "values": spelled(stat.values[keep], stat.present[keep])}
+        for name, stat in found.stats.items()
+    }
     return {"segment": found.segment, "step": found.step, "tensors": names, "stats": stats}
-
-
-def _values(stat: StatFrame, keep: slice | list[int]) -> list[float | None]:
-    values, present = stat.values[keep].tolist(), stat.present[keep]
-    if present.all():
-        return list(values)
-    return [value if there else None for value, there in zip(values, present.tolist(), strict=True)]
 
 
 def _histograms_json(found: Histograms | None, only: str | None) -> dict[str, Any]:

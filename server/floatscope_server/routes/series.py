@@ -11,7 +11,7 @@ from starlette.responses import Response, StreamingResponse
 from floatscope.protocol import strict_json
 from floatscope.protocol.names import MAX_STEP, split_tensor
 from floatscope_server import export
-from floatscope_server.answers import Json
+from floatscope_server.answers import Json, Numbers
 from floatscope_server.errors import Refused
 from floatscope_server.reduce import MAX_COLUMNS, MAX_POINTS, HeatMap
 from floatscope_server.reduce import columns as columns_of
@@ -60,7 +60,7 @@ def scalars(
             for name, level in series_reads.scalars(seen, here, points).items():
                 found[name] = columns_of(level, first=seen.first)
     steps = sorted({step for columns in found.values() for step in columns["step"]})
-    return Json({"run_id": run_id, "step": steps, "series": {name: found[name] for name in wanted}})
+    return Numbers({"run_id": run_id, "step": steps, "series": {name: found[name] for name in wanted}})
 
 
 @router.get("/runs/{run_id}/series", response_class=Json)
@@ -88,10 +88,10 @@ def series(
             fields.name(tensor, field="tensor"),
             points,
             stored=reading.stored_stats(known),
-            tensors=runs.info(c, run.id).tensors,
+            tensors=services.descriptions.get(c, run).tensors,
         )
     found = columns_of(level, first=seen.first)
-    return Json({"run_id": run_id, "tensor": tensor, "stat": stat, "rank": at, **found})
+    return Numbers({"run_id": run_id, "tensor": tensor, "stat": stat, "rank": at, **found})
 
 
 @router.get("/runs/{run_id}/heatmap", response_class=Json)
@@ -110,7 +110,7 @@ def heatmap(
     with services.database.read() as c:
         run = runs.get(c, run_id)
         known = runs.series(c, run.id)
-        described = runs.info(c, run.id).tensors
+        described = services.descriptions.get(c, run).tensors
         at = reading.stat_rank(known, fields.name(stat, field="stat"), rank)
         span = reading.span(run, from_step, to_step, segment)
         seen = series_reads.view(reading.source(c, services, run, at), span, with_tensors=True)
@@ -120,7 +120,7 @@ def heatmap(
         last = max(span.first, min(span.last, run.last_step or 0))
         heat = HeatMap(stat, shown, min(max(span.first, run.first_step or 0), last), last, columns)
         heat_reads.fill(seen, heat, stored=reading.stored_stats(known), tensors=described)
-    return Json(heat.to_json())
+    return Numbers(heat.to_json())
 
 
 @router.get("/runs/{run_id}/steps", response_class=StreamingResponse)
@@ -143,7 +143,14 @@ def steps(
 
     def lines() -> Iterator[str]:
         yield strict_json.dumps({"run": head | ended}).encode("utf-8", "backslashreplace").decode() + "\n"
-        for row in export.rows(services.database, run.id, ranks, span, tensor_tables=services.tensor_tables):
+        for row in export.rows(
+            services.database,
+            run.id,
+            ranks,
+            span,
+            tensor_tables=services.tensor_tables,
+            objects=services.objects,
+        ):
             yield strict_json.dumps(row) + "\n"
 
     name = f'attachment; filename="{run_id}.jsonl"'

@@ -12,6 +12,7 @@ from sqlalchemy import Connection
 
 from floatscope.protocol.batch import Bool, Float32, Float64, Int64
 from floatscope_server.derived import combine
+from floatscope_server.errors import Damaged
 from floatscope_server.store import blocks, damage, kinds, tiles
 from floatscope_server.store.stretches import Piece
 from floatscope_server.store.tensor_tables import TensorTables
@@ -112,9 +113,21 @@ def stats(
     for group in _groups(cold, AT_ONCE if tensor is not None else 1):
         yield from _cold_stats(source, stat, parts, group, tensor, tensors)
     hot = [piece for piece in pieces if piece.chunk is None and piece.tensor_table is not None]
+    yield from _hot_stats(source, stat, parts, hot, tensor, tensors)
+
+
+def _hot_stats(
+    source: Source,
+    stat: str,
+    parts: Sequence[str],
+    hot: Sequence[Piece],
+    tensor: str | None,
+    tensors: Mapping[str, Mapping[str, Any]],
+) -> Iterator[StatRows]:
     readers = [_blocks(source, kinds.STAT, part, hot) for part in parts]
     ahead = [next(reader, None) for reader in readers]
-    for piece, step, stat_row in rows(source, hot):
+    looked_up = rows(source, hot)
+    for piece in hot:
         found: dict[str, tuple[Float32, Bool]] = {}
         for i, part in enumerate(parts):
             while (at := ahead[i]) is not None and at[0].number < piece.number:
@@ -123,17 +136,32 @@ def stats(
                 with damage.reading(f"{part} of rank {source.rank} in batch {piece.number}"):
                     found[part] = blocks.stat_block(at[1])
                 ahead[i] = next(readers[i], None)
+        if not found:
+            continue
         names: Sequence[str] = source.tensor_names(piece)
         if tensor is not None:
             s = column(names, tensor)
             if s is None:
                 continue
             names = (tensor,)
-            found = {part: (v[:, [s]], p[:, [s]]) for part, (v, p) in found.items()}
+            found = {part: (v[:, s : s + 1], p[:, s : s + 1]) for part, (v, p) in found.items()}
         with damage.reading(f"{stat} of rank {source.rank} in batch {piece.number}"):
             combined = combine(stat, found, names, tensors)
         if combined is not None:
-            yield StatRows(piece, names, step[stat_row], *combined)
+            step = _stat_steps(source, piece, len(combined[0]), looked_up)
+            yield StatRows(piece, names, step, *combined)
+
+
+def _stat_steps(
+    source: Source, piece: Piece, count: int, looked_up: Iterator[tuple[Piece, Int64, Int64]]
+) -> Int64:
+    """The steps of a batch's statistics; looked up only where they are not simply all of its steps."""
+    if piece.is_dense and count == piece.rows:
+        return np.arange(piece.first_step, piece.last_step + 1)
+    for at, step, stat_row in looked_up:
+        if at.number == piece.number:
+            return step[stat_row]
+    raise Damaged(f"steps of rank {source.rank} in batch {piece.number}")
 
 
 def _cold_stats(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from floatscope_server.store import chunks, damage, kinds, raw, stretches
 from floatscope_server.store.raw import Source
 from floatscope_server.store.stretches import Piece, Span, Stretch
 
-FEW_STRETCHES = 8  # of a piece: each is summarised by itself; the rows of more are put in order one by one
+FEW_BREAKS = 32  # in the rows: each stretch is summarised by itself; more are put in order row by row
 LEVELS_AT_ONCE = 64  # chunks whose levels a query brings
 
 
@@ -91,6 +92,7 @@ def series(
 
 _Rows = tuple[Piece, str, Int64, NDArray[Any], Bool | None]
 _ReadRows = Callable[[Sequence[str], Sequence[Piece]], Iterator[_Rows]]
+_Raw = tuple[Int64, NDArray[Any]]  # steps and values
 _Keyed = tuple[Int64, Level]  # a level of one series, and for each bin a step at or before its first row
 
 
@@ -122,6 +124,7 @@ def _at_width(
 ) -> dict[str, Level]:
     of_piece = seen.of_piece()
     parts: dict[str, list[_Keyed]] = {name: [] for name in names}
+    found_rows: dict[str, list[_Raw]] = {name: [] for name in names}
     done: dict[tuple[str, int], _Taken | None] = {}  # None: the chunk has no value of it
     left: dict[tuple[int, ...], list[str]] = {}
     for name in names:
@@ -138,9 +141,8 @@ def _at_width(
         wanted = set(numbers)
         for piece, name, step, values, present in rows(some, [p for p in seen.pieces if p.number in wanted]):
             taken_here = done.get((name, piece.number))
-            inside = of_piece[piece.number]
-            parts[name] += _summaries(step, values, present, inside, taken_here, width)
-    return {name: _joined(found, width) for name, found in parts.items()}
+            found_rows[name].append(_counting(step, values, present, of_piece[piece.number], taken_here))
+    return {name: _joined(found, found_rows[name], width) for name, found in parts.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,36 +213,27 @@ def _usable(level: Level, piece: Piece, inside: Sequence[Stretch]) -> _Taken:
     return _Taken(level.bins[good], level.width, (low[good], columns_of(level, good)))
 
 
-def _summaries(
-    step: Int64,
-    values: NDArray[Any],
-    present: Bool | None,
-    inside: Sequence[Stretch],
-    taken: _Taken | None,
-    width: int,
-) -> Iterator[_Keyed]:
-    """What counts of the rows and is not in the bins that were taken."""
-    which, good = stretches.which(step, step, inside)
+def _counting(
+    step: Int64, values: NDArray[Any], present: Bool | None, inside: Sequence[Stretch], taken: _Taken | None
+) -> _Raw:
+    """What counts of the rows of a piece and is not in the bins that were taken."""
+    _at, good = stretches.which(step, step, inside)
     if taken is not None:
         good &= ~np.isin(step // taken.width, taken.bins)
     if present is not None:
         good &= present
-    step, values, which = step[good], values[good][:, None], which[good]
-    if not len(step):
-        return
-    if len(inside) > FEW_STRETCHES:
-        yield step, summarise(step, values, None, 1)
-        return
-    if taken is not None:  # rows before and after the bins that were taken are not put together
-        which = which * (len(taken.bins) + 1) + np.searchsorted(taken.bins, step // taken.width)
-    for rows in np.split(np.arange(len(step)), np.flatnonzero(np.diff(which)) + 1):
-        number = step[rows] // width
-        starts = np.append(True, number[1:] != number[:-1])
-        yield step[rows][starts], summarise(step[rows], values[rows], None, width)
+    return (step, values) if good.all() else (step[good], values[good])
 
 
-def _joined(parts: Sequence[_Keyed], width: int) -> Level:
-    """Levels of any widths that divide ``width``, put in order of their keys and brought to one width."""
+def _joined(taken: Sequence[_Keyed], rows: Sequence[_Raw], width: int) -> Level:
+    """Bins of levels and rows, put in order and brought to one width."""
+    parts = [*taken]
+    if rows:
+        step, values = (np.concatenate(columns) for columns in zip(*rows, strict=True))
+        if (np.diff(step) < 0).any():
+            order = np.argsort(step, kind="stable")
+            step, values = step[order], values[order]
+        parts += _summaries(step, values[:, None], parts, width)
     if not parts:
         return _nothing(width)
     key = np.concatenate([key for key, _level in parts])
@@ -252,6 +245,22 @@ def _joined(parts: Sequence[_Keyed], width: int) -> Level:
     order = np.argsort(key, kind="stable")
     whole = columns_of(whole, order[(whole.count[0] > 0)[order]])
     return merge([whole], width) if len(whole.bins) else _nothing(width)
+
+
+def _summaries(step: Int64, values: NDArray[Any], taken: Sequence[_Keyed], width: int) -> Iterator[_Keyed]:
+    """Levels of rows in order, broken where bins that were taken lie between them."""
+    if not len(step):
+        return
+    keys = np.sort(np.concatenate([key for key, _level in taken])) if taken else step[:0]
+    breaks = np.flatnonzero(np.diff(np.searchsorted(keys, step))) + 1
+    if len(breaks) > FEW_BREAKS:
+        yield step, summarise(step, values, None, 1)
+        return
+    for first, end in pairwise([0, *breaks.tolist(), len(step)]):
+        here = step[first:end]
+        number = here // width
+        starts = np.append(True, number[1:] != number[:-1])
+        yield here[starts], summarise(here, values[first:end], None, width)
 
 
 _ARRAYS = tuple(f.name for f in fields(Level) if f.name not in ("width", "bins"))
