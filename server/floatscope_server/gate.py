@@ -63,7 +63,8 @@ class Gate:
             return
         headers = Headers(scope=scope)
         peer = scope["client"][0] if scope.get("client") else ""
-        address = self._doorkeeper.address(peer, headers.get("x-forwarded-for"))
+        hops = ",".join(headers.getlist("x-forwarded-for"))  # a proxy may add a line of its own
+        address = self._doorkeeper.address(peer, hops)
         state = scope.setdefault("state", {})
         state["caller"] = Caller("nobody", address=address)
         answer: Response | None = None

@@ -81,6 +81,8 @@ def test_signing_in_again_ends_the_session_before(client: Client) -> None:
     assert first != second
     assert status(client, first) == 401
     assert status(client, second) == 200
+    acts = [(act["action"], act["who"]) for act in client.get("/api/v1/audit?limit=2").json["items"]]
+    assert acts == [("login.ok", "environment"), ("logout", "environment")]
 
 
 def test_only_the_hash_of_a_cookie_is_stored(serve: Serve, settings: Settings) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import ipaddress
 
 import pytest
@@ -83,6 +84,21 @@ def test_x_forwarded_for_is_believed_only_of_a_trusted_proxy(serve: Serve) -> No
     for number in range(FREE_TRIES):
         assert guess(server, 1, start=number, address=f"203.0.113.{number}") == 401
     assert guess(server, 1, start=100, address="203.0.113.100") == 429
+
+
+def test_a_line_that_the_client_adds_does_not_hide_it_behind_a_proxy(serve: Serve) -> None:
+    server = serve({"trusted_proxies": "127.0.0.1"})
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    for number in range(FREE_TRIES + 1):
+        connection.putrequest("GET", "/api/v1/runs")
+        connection.putheader("X-Forwarded-For", f"198.51.100.{number}")
+        connection.putheader("X-Forwarded-For", "203.0.113.7")
+        connection.putheader("Authorization", f"Bearer wrong-{number}")
+        connection.endheaders()
+        answer = connection.getresponse()
+        answer.read()
+    connection.close()
+    assert answer.status == 429
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -187,6 +188,25 @@ def test_the_last_admin_stays_unless_the_environment_has_a_token(
     rescued = serve({"token": SecretStr("from-the-environment-0123")})
     rescuer = Client(rescued.port, "from-the-environment-0123")
     assert rescuer.call("DELETE", f"{TOKENS}/{said['id']}").status == 200
+
+
+def test_of_two_admins_who_end_each_other_one_stays(
+    database: Database, database_url: str, serve: Serve
+) -> None:
+    for name in ("a", "b"):
+        with database.write() as c:
+            tokens.add(c, digest_of(name), name=name, now=1.0)
+    server = serve({"token": None, "database_url": SecretStr(database_url)})
+
+    def end(own: str, other: str) -> int:
+        return Client(server.port, own).call("DELETE", f"{TOKENS}/{digest_of(other)[:12]}").status
+
+    with ThreadPoolExecutor(2) as pool:
+        statuses = sorted(pool.map(end, ("a", "b"), ("b", "a")))
+    assert statuses[0] == 200
+    assert statuses[1] in (401, 409)
+    with database.read() as c:
+        assert len(tokens.not_revoked(c)) == 1
 
 
 def doorkeeper(database: Database, clock: Callable[[], float] = time.time) -> Doorkeeper:

@@ -58,8 +58,10 @@ async def login(request: Request, services: Use, by: By) -> Response:
         html = services.pages.login(text, target)
         return HTMLResponse(html, status_code=problem.status, headers=problem.headers)
     before = _cookie(request, services)
-    if before and await services.doorkeeper.session(before) is not None:
-        await anyio.to_thread.run_sync(services.doorkeeper.sessions.end, before, by)
+    replaced = await services.doorkeeper.session(before) if before else None
+    if replaced is not None:
+        who = replaced.caller(by.address, session=True)
+        await anyio.to_thread.run_sync(services.doorkeeper.sessions.end, before, who)
     answer = RedirectResponse(target, status_code=303, headers=NO_REFERRER)
     await start_session(answer, services.doorkeeper, grant, address=by.address, public_url=public_url)
     return answer
