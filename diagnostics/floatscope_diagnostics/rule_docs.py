@@ -16,7 +16,8 @@ from types import FunctionType, ModuleType
 
 from floatscope_diagnostics.consequences import CONSEQUENCES
 from floatscope_diagnostics.rule import FAMILY_OF, Remedy, Rule
-from floatscope_diagnostics.rule_texts import HEADINGS, in_words, modules, text_of
+from floatscope_diagnostics.rule_texts import HEADINGS, in_words, text_of
+from floatscope_diagnostics.rules import load_modules
 from floatscope_diagnostics.thresholds import Threshold
 
 INDEX = "README.md"
@@ -33,7 +34,7 @@ def pages() -> dict[str, str]:
     """File name -> text of every page, and the index."""
     out: dict[str, str] = {}
     rows: list[tuple[str, str, str]] = []
-    for module in modules():
+    for module in load_modules():
         rule: Rule = module.RULE
         out[f"{rule.code}.md"] = page(module)
         rows.append((rule.code, text_of(module).title, ", ".join(f"`{c}`" for c in rule.causes)))

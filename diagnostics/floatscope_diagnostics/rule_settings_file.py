@@ -1,23 +1,30 @@
 """Reads settings of rules from a TOML or JSON file, for ``floatscope diagnose --rules FILE``.
 
-[FS411]
-severity = "critical"
-thresholds = {spike_nats = 1.5}
+For example:
 
-[FS427]
-enabled = false
+    [FS411]
+    severity = "critical"
+    thresholds = {spike_nats = 1.5}
+
+    [FS427]
+    enabled = false
 """
 
 from __future__ import annotations
 
-import importlib
 import json
-import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from floatscope_diagnostics.rule_settings import RuleSettings, SettingsError, parse_settings
 from floatscope_diagnostics.rules import load_rules
+
+_toml: ModuleType | None
+try:
+    import tomllib as _toml
+except ModuleNotFoundError:  # Python 3.10
+    _toml = None
 
 MAX_BYTES = 1 << 20
 
@@ -50,9 +57,10 @@ def _tree(path: str, content: bytes) -> Any:
         text = content.decode("utf-8")
         if kind == ".json":
             return json.loads(text)
-        toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
-        return toml.loads(text)
+        if _toml is None:
+            raise RulesFileError(f"{path}: TOML needs Python 3.11; write the same as JSON")
+        return _toml.loads(text)
+    except RulesFileError:
+        raise
     except (ValueError, RecursionError) as error:
         raise RulesFileError(f"{path}: not {kind[1:].upper()}: {error}") from error
-    except ImportError as error:
-        raise RulesFileError(f"{path}: TOML needs Python 3.11 or the package tomli; use JSON") from error

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import ast
-import importlib
 import inspect
-import pkgutil
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import ModuleType
 
-from floatscope_diagnostics import rules as rule_package
 from floatscope_diagnostics.rule import FAMILY_OF, SEVERITIES, Need, Rule
+from floatscope_diagnostics.rules import load_modules
 
 HEADINGS = (
     "What it checks", "Why it matters", "How it decides", "What excludes it", "Known false positives",
@@ -51,15 +49,9 @@ class RuleText:
         return f"{DOCS}/{self.rule.code}.md"
 
 
-def modules() -> Iterator[ModuleType]:
-    """The files of the rules."""
-    for info in pkgutil.iter_modules(rule_package.__path__):
-        yield importlib.import_module(f"{rule_package.__name__}.{info.name}")
-
-
 def texts() -> tuple[RuleText, ...]:
     """All rules, by code. Raises ValueError when a docstring lacks a heading."""
-    return tuple(sorted((text_of(module) for module in modules()), key=lambda t: t.rule.code))
+    return tuple(sorted((text_of(module) for module in load_modules()), key=lambda t: t.rule.code))
 
 
 def text_of(module: ModuleType) -> RuleText:
