@@ -126,6 +126,7 @@ class Ingest:
             raise _Moved  # described now: the batch starts over
         now = self._clock()
         seen = glance(batch, merged.tensors)
+        numbers = batches.packed(batch)
         try:
             with self._database.write() as c:
                 locked = runs.get(c, run_id, lock=True)
@@ -136,13 +137,12 @@ class Ingest:
                     key = replace(
                         key, tensor_table=self._tensor_tables.add(c, run.id, table or _names_only(batch))
                     )
-                size = batches.write(c, run.id, key, batch, digest=body.digest, received=now, glance=seen)
+                size = batches.write(c, run.id, key, numbers, digest=body.digest, received=now, glance=seen)
                 if size is None:
                     raise _Moved
                 stands = RankPosition(rank, seq + 1, segment, _last_step(batch, at, segment), now)
                 hot_rows, hot_batches = runs.place(c, run.id, stands, rows=len(batch))
-                runs.change(c, run.id, _progress(locked, key, seen, now))
-                runs.add_bytes(c, run.id, size)
+                runs.change(c, run.id, _progress(locked, key, seen, now) | runs.more_bytes(size))
                 news = self._outcome.store(c, run, judgement, now=now)
         except BaseException:
             self._diagnosis.forget(run.id)

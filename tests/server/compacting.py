@@ -121,11 +121,10 @@ class Story:
             if batch.tensor_names:
                 table = self.tables.add(c, self.run, {name: {} for name in batch.tensor_names})
                 key = replace(key, tensor_table=table)
-            size = batches.write(c, self.run, key, batch, digest=b"", received=1.0, glance={})
+            size = batches.write(c, self.run, key, batches.packed(batch), digest=b"", received=1.0, glance={})
             assert size is not None
             runs.place(c, self.run, RankPosition(rank, seq + 1, segment, last, 1.0), rows=len(batch))
-            runs.add_bytes(c, self.run, size)
-            runs.change(c, self.run, {"arrivals": len(self.sent) + 1})
+            runs.change(c, self.run, {"arrivals": len(self.sent) + 1} | runs.more_bytes(size))
         self.sent[rank, seq] = (batch, segment)
         self._next[rank] = (seq + 1, last + 1, segment)
         return batch

@@ -68,7 +68,7 @@ class Store:
             if batch.tensor_names:
                 table = {name: self.tensors.get(name, {}) for name in batch.tensor_names}
                 key = replace(key, tensor_table=self.tables.add(c, self.run, table))
-            size = batches.write(c, self.run, key, batch, digest=b"", received=1.0, glance={})
+            size = batches.write(c, self.run, key, batches.packed(batch), digest=b"", received=1.0, glance={})
             assert size is not None
             here = RankPosition(rank, at.next_seq + 1, segment, last, 1.0)
             runs.place(c, self.run, here, rows=len(batch))

@@ -26,7 +26,7 @@ def fill(database: Database) -> None:
         runs.create(c, "r", RunInfo(name="r"), summary="", now=1.0)
         run = runs.get(c, "r")
         key = BatchKey(0, 0, 1, 0, 1, 0, 0, False, None, True)
-        assert batches.write(c, run.id, key, batch, digest=b"x" * 32, received=1.0, glance={})
+        assert batches.write(c, run.id, key, batches.packed(batch), digest=b"x" * 32, received=1.0, glance={})
 
 
 def test_the_migrations_make_exactly_the_tables(database: Database) -> None:

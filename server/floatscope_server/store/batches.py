@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,11 +45,27 @@ def digest(c: Connection, run: int, rank: int, seq: int) -> tuple[bytes, int] | 
     return None if row is None else (bytes(row.digest), row.segment)
 
 
+@dataclass(frozen=True)
+class Packed:
+    """The numbers of a batch as they are stored."""
+
+    blocks: Sequence[blocks.Block]
+    frame: frames.Packed | None
+    series: Collection[tuple[int, str]]
+
+
+def packed(batch: Batch) -> Packed:
+    """What ``write`` stores of a batch. It takes longer than storing it, so it is made before the transaction
+    begins, which others wait for.
+    """
+    return Packed(blocks.compressed(batch), frames.packed(batch), blocks.series_of(batch))
+
+
 def write(
     c: Connection,
     run: int,
     key: BatchKey,
-    batch: Batch,
+    numbers: Packed,
     *,
     digest: bytes,
     received: float,
@@ -64,12 +80,11 @@ def write(
     )
     if c.execute(statement.on_conflict_do_nothing().returning(_batch.c.seq)).first() is None:
         return None
-    size = blocks.write(c, run, key.rank, key.seq, batch)
-    if key.tensor_table is not None:
-        frames.write(
-            c, run, key.rank, key.seq, segment=key.segment, tensor_table=key.tensor_table, batch=batch
-        )
-    runs.add_series(c, run, key.rank, blocks.series_of(batch))
+    size = blocks.write(c, run, key.rank, key.seq, numbers.blocks)
+    table, frame = key.tensor_table, numbers.frame
+    if table is not None and frame is not None:
+        frames.write(c, run, key.rank, key.seq, segment=key.segment, tensor_table=table, frame=frame)
+    runs.add_series(c, run, key.rank, numbers.series)
     return size
 
 

@@ -18,13 +18,15 @@ from floatscope_server.codec import pack, pack_mask, unpack, unpack_mask
 from floatscope_server.store.kinds import HISTOGRAM, ROWS, SCALARS, STAT
 
 _block = tables.block
+Block = tuple[int, str, bytes]
+"""Kind, name and data."""
 
 
-def write(c: Connection, run: int, rank: int, seq: int, batch: Batch) -> int:
-    """Stores every number of the batch and returns the bytes it took. A hole of lost steps has none."""
+def compressed(batch: Batch) -> list[Block]:
+    """Every number of the batch. A hole of lost steps has none."""
     if batch.lost is not None:
-        return 0
-    rows: list[tuple[int, str, bytes]] = [
+        return []
+    rows: list[Block] = [
         (ROWS, "", pack([batch.step, batch.time, batch.stat_row, batch.hist_row])),
         (SCALARS, "", pack([_names(batch.scalar_names), batch.scalars, pack_mask(batch.scalars_present)])),
     ]
@@ -32,6 +34,13 @@ def write(c: Connection, run: int, rank: int, seq: int, batch: Batch) -> int:
         rows.append((STAT, name, pack([values, pack_mask(batch.stats_present[name])])))
     if len(batch.hist_row):
         rows.append((HISTOGRAM, "", pack([batch.hist_log2])))
+    return rows
+
+
+def write(c: Connection, run: int, rank: int, seq: int, rows: Sequence[Block]) -> int:
+    """Stores the blocks of a batch and returns the bytes they took."""
+    if not rows:
+        return 0
     c.execute(
         insert(_block),
         [

@@ -37,10 +37,16 @@ class Frame:
     stats: Mapping[str, StatFrame]
 
 
-def write(
-    c: Connection, run: int, rank: int, seq: int, *, segment: int, tensor_table: int, batch: Batch
-) -> None:
-    """Stores the batch's last frame in place of the one before; a batch without statistics leaves that."""
+@dataclass(frozen=True)
+class Packed:
+    """A frame as it is stored: names of statistics as JSON, the step of each, values [K, S], presence."""
+
+    step: int
+    data: bytes
+
+
+def packed(batch: Batch) -> Packed | None:
+    """The batch's last frame: of each statistic its last row that has a value. None without any."""
     names, rows = [], []
     for name in batch.stats:
         found = np.flatnonzero(batch.stats_present[name].any(axis=1))
@@ -48,17 +54,24 @@ def write(
             names.append(name)
             rows.append(int(found[-1]))
     if not names:
-        return
+        return None
     values = np.array([batch.stats[name][row] for name, row in zip(names, rows, strict=True)])
     present = np.array([batch.stats_present[name][row] for name, row in zip(names, rows, strict=True)])
     steps = batch.step[batch.stat_row[rows]]
     text = np.frombuffer(json.dumps(names).encode(), np.uint8)
+    return Packed(int(steps.max()), pack([text, steps, values, pack_mask(present)]))
+
+
+def write(
+    c: Connection, run: int, rank: int, seq: int, *, segment: int, tensor_table: int, frame: Packed
+) -> None:
+    """Stores a batch's last frame in place of the one before."""
     row = {
         "seq": seq,
         "segment": segment,
-        "step": int(steps.max()),
+        "step": frame.step,
         "tensor_table": tensor_table,
-        "data": pack([text, steps, values, pack_mask(present)]),
+        "data": frame.data,
     }
     statement = upsert(c, _frame).values(run=run, rank=rank, **row)
     c.execute(statement.on_conflict_do_update(index_elements=["run", "rank"], set_=row))

@@ -133,9 +133,9 @@ def change(c: Connection, run: int, values: Mapping[str, Any]) -> None:
     c.execute(update(tables.run).where(tables.run.c.id == run).values(columns))
 
 
-def add_bytes(c: Connection, run: int, size: int) -> None:
-    """Counts bytes of telemetry that were stored."""
-    c.execute(update(tables.run).where(tables.run.c.id == run).values(bytes=tables.run.c.bytes + size))
+def more_bytes(size: int) -> dict[str, Any]:
+    """For ``change``: so many bytes of telemetry more are stored."""
+    return {"bytes": tables.run.c.bytes + size}
 
 
 def position(c: Connection, run: int, rank: int) -> RankPosition:
