@@ -8,10 +8,15 @@ from typing import Any
 import numpy as np
 import orjson
 from numpy.typing import NDArray
-from starlette.responses import Response
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
 
 from floatscope.protocol import strict_json
+from floatscope_dashboards.pages import Pages
 from floatscope_server.errors import Problem
+
+MACHINE_PATHS = ("/api/", "/openapi.json", "/healthz", "/readyz", "/metrics")
+"""Where errors are problem documents whatever the client accepts."""
 
 
 class Json(Response):
@@ -55,3 +60,15 @@ class ProblemAnswer(Json):
         super().__init__(
             problem.body(), status_code=problem.status, headers={**problem.headers, **(headers or {})}
         )
+
+
+def told(
+    request: Request, problem: Problem, *, pages: Pages, headers: Mapping[str, str] | None = None
+) -> Response:
+    """An error as a problem document, or as a page where a person looks at a page."""
+    path = str(request.scope["path"])
+    if path.startswith(MACHINE_PATHS) or "text/html" not in request.headers.get("accept", ""):
+        return ProblemAnswer(problem, headers=headers)
+    text = problem.detail if problem.hint is None else f"{problem.detail}; {problem.hint}"
+    html = pages.message(problem.status, problem.title, text[:1].upper() + text[1:])
+    return HTMLResponse(html, status_code=problem.status, headers={**problem.headers, **(headers or {})})

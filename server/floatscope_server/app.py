@@ -17,13 +17,13 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import Response
 
 from floatscope_dashboards.pages import Pages
 from floatscope_diagnostics.engine import Engine
 from floatscope_server import migrate
 from floatscope_server.access import open_access
-from floatscope_server.answers import ProblemAnswer
+from floatscope_server.answers import told
 from floatscope_server.background import Refresher, StallWatch
 from floatscope_server.backtest import BackTests
 from floatscope_server.careful_headers import CarefulHeaders
@@ -84,7 +84,6 @@ from floatscope_server.workers.door import SECRET_NAME, Door
 from floatscope_server.workers.forwarding import Forwarding, Peers
 
 API = "/api/v1"
-MACHINE_PATHS = ("/api/", "/openapi.json", "/healthz", "/readyz", "/metrics")
 GZIP_FROM_BYTES = 4096  # event streams are never compressed: they must not wait in a buffer
 INGEST_SLOTS = 6  # each may hold a body of 32 MiB and what it unpacks to
 RETRY_LATER = {"Retry-After": "5"}
@@ -305,12 +304,8 @@ def _answer_errors(app: FastAPI) -> None:
     """
 
     def answer(request: Request, problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
-        if request.url.path.startswith(MACHINE_PATHS) or "text/html" not in request.headers.get("accept", ""):
-            return ProblemAnswer(problem, headers=headers)
         services: Services = app.state.services
-        text = problem.detail if problem.hint is None else f"{problem.detail}; {problem.hint}"
-        html = services.pages.message(problem.status, problem.title, text[:1].upper() + text[1:])
-        return HTMLResponse(html, status_code=problem.status, headers=headers)
+        return told(request, problem, pages=services.pages, headers=headers)
 
     @app.exception_handler(Problem)
     async def on_problem(request: Request, error: Problem) -> Response:

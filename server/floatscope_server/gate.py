@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from floatscope_server import scopes
 from floatscope_server.access import Grant
-from floatscope_server.answers import ProblemAnswer
+from floatscope_server.answers import told
 from floatscope_server.body import drain
 from floatscope_server.callers import ADMIN, Caller
 from floatscope_server.doorkeeper import Doorkeeper, unauthorized
@@ -78,9 +78,9 @@ class Gate:
                 else:
                     answer = found
             except Problem as problem:
-                answer = ProblemAnswer(problem)
+                answer = _told(scope, problem)
             except SQLAlchemyError:
-                answer = ProblemAnswer(_cannot_look())
+                answer = _told(scope, _cannot_look())
         if answer is None:
             await self._app(scope, receive, send)
         else:
@@ -160,6 +160,10 @@ def cookie_attributes(public_url: str) -> dict[str, Any]:
         "path": "/",
         "secure": public_url.startswith("https://"),
     }
+
+
+def _told(scope: Scope, problem: Problem) -> Response:
+    return told(Request(scope), problem, pages=scope["app"].state.services.pages)
 
 
 def _is_open(path: str) -> bool:

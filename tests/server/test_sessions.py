@@ -56,6 +56,14 @@ def test_a_session_may_do_what_its_token_may_do(client: Client) -> None:
     assert told == {"name": "mine", "token": token_id, "scopes": ["read"], "session": True}
 
 
+def test_a_person_whose_token_may_not_see_a_page_is_told_so_in_a_page(client: Client) -> None:
+    session = sign_in(client, new_token(client, "ingest")[0])
+    answer = Client(client.port, None).call("GET", "/", headers={**session, "Accept": "text/html"})
+    assert (answer.status, answer.headers["content-type"]) == (403, "text/html; charset=utf-8")
+    assert "a token with the scope read" in answer.text
+    assert status(client, session, "/") == 403
+
+
 def test_signing_out_ends_the_session_and_not_only_the_cookie(client: Client) -> None:
     session, other = sign_in(client), sign_in(client)
     assert status(client, session) == 200
