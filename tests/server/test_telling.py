@@ -12,7 +12,7 @@ import pytest
 
 from floatscope_server.alerting import Touched
 from floatscope_server.database import Database
-from floatscope_server.store import runs
+from floatscope_server.store import alerts, outbox, runs
 from floatscope_server.telling.quiet_hours import QuietHours
 from tests.server.samples import finding
 from tests.server.telling import FLAP_S, GROUP_S, HOUR, MINUTE, START, Bench, new_bench
@@ -92,6 +92,31 @@ def test_repeats_name_their_number_and_the_next_until_acknowledged(database: Dat
     assert bench.pass_time(0.9 * HOUR) == []
     assert bench.pass_time(0.2 * HOUR) == [("repeated", "f1")]
     assert bench.said()[-1].body["repeat_number"] == 1
+
+
+def test_a_run_that_ended_is_not_repeated_until_it_is_resumed(bench: Bench) -> None:
+    bench.channel("team", repeat_s=HOUR)
+    bench.verdict(critical())
+    for status, told in (("crashed", []), ("running", [("repeated", "f1")] * 2)):
+        with bench.database.write() as c:
+            runs.change(c, runs.get(c, "r").id, {"status": status})
+        bench.told()
+        assert bench.pass_time(1.5 * HOUR) == told
+
+
+def test_a_list_shows_the_newest_deliveries_and_lines_also_of_who_did_not_lead(bench: Bench) -> None:
+    bench.channel("team", repeat_s=MINUTE)
+    bench.verdict(critical(1), warning(2))
+    bench.pass_time(30 * MINUTE)
+    with bench.statements() as seen, bench.database.read() as c:
+        found = outbox.deliveries(c, ["f1", "f2"], newest=3)
+        lines = alerts.history(c, ["f1", "f2"], newest=1)
+    assert len([s for s in seen if s.startswith("SELECT")]) == 2
+    assert [delivery.event for delivery in found["f2"]] == ["repeated"] * 3
+    assert found["f1"] == found["f2"]
+    with bench.database.read() as c:
+        assert outbox.deliveries(c, ["f2"], newest=100)["f2"][0].event == "raised"
+    assert [len(lines[key]) for key in ("f1", "f2")] == [1, 1]
 
 
 def test_repeats_of_one_run_go_together_worst_and_oldest_first(bench: Bench) -> None:

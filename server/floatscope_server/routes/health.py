@@ -28,6 +28,8 @@ def readyz(services: Use) -> Response:
         problems.append(f"the database does not answer ({type(error).__name__})")
     if not services.sender.alive():
         problems.append("messages are not being sent")
+    if not services.telling.alive():
+        problems.append("alerts are not being told at their time")
     return Json(
         {"status": "not ready" if problems else "ready", "problems": problems},
         status_code=503 if problems else 200,

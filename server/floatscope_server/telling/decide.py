@@ -41,12 +41,13 @@ class Heard:
 
 @dataclass(frozen=True)
 class Situation:
-    """What is now. since: when it last began to fire."""
+    """What is now. since: when it last began to fire. ended: whether the run ended."""
 
     state: str
     severity: str
     since: float
     mute_until: float | None = None
+    ended: bool = False
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,8 @@ def _firing(alert: Situation, heard: Heard, terms: Terms, now: float, early: boo
         return Decision(WORSENED)
     if terms.repeat_s is None:
         return NOTHING
+    if alert.ended:  # nothing burns; it may be resumed, so look again at the pace of repeats
+        return Decision(due=now + terms.repeat_s, waits=REPEAT)
     again = (heard.told_at or now) + terms.repeat_s
     if now < again - (terms.repeat_s * JOINS_REPEATS if early else 0.0):
         return Decision(due=again, waits=REPEAT)

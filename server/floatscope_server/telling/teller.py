@@ -91,12 +91,12 @@ class Teller:
         begun: list[_Told] = []
         for line in lines:
             alert = found[line.alert]
-            decision = decide(_situation(alert, now), line.heard, terms, now)
             if alert.run_id not in run_of:
                 run_of[alert.run_id] = runs.find(c, alert.run_id)
             run = run_of[alert.run_id]
             if run is None:
                 continue
+            decision = decide(_situation(alert, run, now), line.heard, terms, now)
             if decision.event is None:
                 _save(c, line, decision)
             elif decision.event == RECOVERED:
@@ -126,7 +126,7 @@ class Teller:
         waiting: list[tuple[Line, Decision]] = []
         for line in lines:
             alert = found[line.alert]
-            decision = decide(_situation(alert, now), line.heard, terms, now)
+            decision = decide(_situation(alert, run, now), line.heard, terms, now)
             if decision.event is None:
                 waiting.append((line, decision))
             elif decision.event == RECOVERED:
@@ -136,7 +136,9 @@ class Teller:
             # what quiet hours held back is left to the summary
         for line, decision in waiting:
             alert = found[line.alert]
-            joined = decide(_situation(alert, now), line.heard, terms, now, early=True) if begun else decision
+            joined = (
+                decide(_situation(alert, run, now), line.heard, terms, now, early=True) if begun else decision
+            )
             if joined.event is None:
                 _save(c, line, joined if joined.due is None else decision)
             else:
@@ -170,7 +172,7 @@ class Teller:
         )
         for one in ordered:
             heard = after_telling(one.line.heard, one.event, severity=one.alert.severity, now=now)
-            then = decide(_situation(one.alert, now), heard, terms, now)
+            then = decide(_situation(one.alert, one.run, now), heard, terms, now)
             _save(c, replace(one.line, heard=heard), then, changed=True)
         return 0 if message is None else 1
 
@@ -214,9 +216,9 @@ def after_telling(heard: Heard, event: str, *, severity: str, now: float) -> Hea
     )
 
 
-def _situation(alert: AlertRecord, now: float) -> Situation:
+def _situation(alert: AlertRecord, run: RunRecord, now: float) -> Situation:
     since = now if alert.firing_since is None else alert.firing_since
-    return Situation(alert.state, alert.severity, since, alert.mute_until)
+    return Situation(alert.state, alert.severity, since, alert.mute_until, ended=run.status in runs.ENDED)
 
 
 def _save(c: Connection, line: Line, decision: Decision, *, changed: bool = False) -> None:
@@ -231,7 +233,7 @@ def _notice(c: Connection, ordered: Sequence[_Told], terms: Terms, now: float, e
     lead = ordered[0]
     finding, rank = lead.alert.finding, lead.alert.finding.get("rank") or 0
     onset = finding.get("onset_step")
-    goes_on = lead.event not in (RECOVERED, PASSED)
+    goes_on = lead.event not in (RECOVERED, PASSED) and lead.run.status not in runs.ENDED
     return Notice(
         event=event or lead.event,
         subjects=tuple(_subject(one) for one in ordered[:SUBJECTS]),
