@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import threading
 import traceback
 from dataclasses import replace
 from pathlib import Path
@@ -240,6 +241,28 @@ def test_records_and_letters_do_not_show_their_secrets(database: Database) -> No
     whole = "".join(traceback.format_exception(failed.value))
     assert "secret" not in whole.replace("test_records_and_letters_do_not_show_their_secrets", "")
     assert "sesame" not in whole
+
+
+def test_only_a_few_tests_are_under_way_at_once(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("floatscope_server.notify.sender.TESTS", 1)
+    began, free = threading.Event(), threading.Event()
+
+    def hang(_letter: Letter) -> int:
+        began.set()
+        free.wait(20)
+        return 200
+
+    client = serve(post=hang)
+    path = f"/api/v1/channels/{add(client, url='http://127.0.0.1:9000/')['id']}/test"
+    first: list[bool] = []
+    thread = threading.Thread(target=lambda: first.append(client.call("POST", path).json["delivered"]))
+    thread.start()
+    assert began.wait(10)
+    busy = client.call("POST", path)
+    free.set()
+    thread.join(20)
+    assert (busy.status, busy.headers["retry-after"], first) == (429, "10", [True])
+    assert client.call("POST", path).json["delivered"] is True
 
 
 def test_what_waits_when_a_channel_is_switched_off_is_not_told_later(serve: Any) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from floatscope.protocol import strict_json
 from floatscope_server.notify import words
 from floatscope_server.notify.messages import Messages
-from floatscope_server.notify.slack_text import curve, escape, within
+from floatscope_server.notify.slack_text import code, curve, escape, within
 from floatscope_server.store.channels import ChannelRecord
 from floatscope_server.store.runs import RunRecord
 from floatscope_server.telling.notice import Notice, Subject
@@ -275,6 +275,11 @@ def test_curve_marks_onset_nan_and_gap() -> None:
 def test_escape() -> None:
     assert escape("a<b>&`c`", 100) == "a&lt;b&gt;&amp;'c'"
     assert escape("x" * 50, 10) == "xxxxxxx..."
+    assert escape("*Recovered:* :white_check_mark: ~a~", 99) == (
+        "\u2217Recovered:\u2217 :\u200bwhite_check_mark: \u223ca\u223c"
+    )
+    assert escape("blocks.*/input at 12:30:45, grad_norm", 99) == "blocks.*/input at 12:30:45, grad_norm"
+    assert code("*.mlp.*`", 99) == "`*.mlp.*'`"
 
 
 @given(st.lists(st.text(max_size=40), max_size=20), st.integers(10, 200))

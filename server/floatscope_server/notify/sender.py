@@ -11,7 +11,8 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,7 @@ from floatscope_server.store.channels import ChannelRecord
 from floatscope_server.store.sending import Message
 
 THREADS = 4
+TESTS = 4  # under way at once; each may take half a minute
 IDLE_S = 5.0  # looks at the outbox at least this often, in case another process filled it
 AWAY_S = 30.0  # after the database did not answer
 PAUSE_S = (1.0, 2.0, 5.0, 15.0, 30.0)  # of a channel whose receiver failed so often in a row
@@ -75,6 +77,7 @@ class Sender:
         self._lanes: dict[str, _Lane] = {}
         self._refusals: dict[int, int] = {}
         self._outcomes: dict[int, DeliveryFailed | None] = {}  # of posts that could not be recorded yet
+        self._tests = threading.BoundedSemaphore(TESTS)
         self._tidied = float("-inf")
         self._threads = [
             threading.Thread(target=self._run, name=f"floatscope-sender-{n}", daemon=True)
@@ -118,6 +121,16 @@ class Sender:
         if url is None:
             raise DeliveryFailed("the channel has no address; set FLOATSCOPE_SLACK_WEBHOOK_URL", refused=True)
         return self._post(Letter(channel.kind, url, channel.signing_key, body, delivery))
+
+    @contextmanager
+    def test_slot(self) -> Iterator[bool]:
+        """Whether another test may be sent now."""
+        free = self._tests.acquire(blocking=False)
+        try:
+            yield free
+        finally:
+            if free:
+                self._tests.release()
 
     def _run(self) -> None:
         while not self._stopping:

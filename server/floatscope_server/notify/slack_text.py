@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,18 +12,26 @@ from floatscope_server.notify import words
 SECTION_CHARS, FIELD_CHARS, FIELDS, ELEMENTS = 3000, 2000, 10, 10
 BARS = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
 NONFINITE, GAP = "\u2573", " "
+LOOK_ALIKES = {"*": "\u2217", "~": "\u223c"}
+_EMOJI = re.compile(r":(?=[a-z][a-z0-9_+-]*:)")
 
 
 def escape(text: object, limit: int) -> str:
-    """Text as Slack shows it literally: cut, ``& < >`` as entities, no code fences, no bold or strikethrough
-    that was not meant.
-    """
-    plain = words.cut(text, limit).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return plain.replace("`", "'")
+    """Text as Slack shows it literally: cut, ``& < >`` as entities, no code, emoji, bold or struck text."""
+    plain = _entities(words.cut(text, limit))
+    for sign, look_alike in LOOK_ALIKES.items():
+        if plain.count(sign) > 1:  # one alone changes nothing
+            plain = plain.replace(sign, look_alike)
+    return _EMOJI.sub(":\u200b", plain)
 
 
 def code(text: object, limit: int = words.NAME_CHARS) -> str:
-    return f"`{escape(text, limit)}`"
+    """Text as code, in which nothing has a meaning."""
+    return f"`{_entities(words.cut(text, limit))}`"
+
+
+def _entities(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("`", "'")
 
 
 def link(url: str, label: str) -> str:

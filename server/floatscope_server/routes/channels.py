@@ -134,13 +134,17 @@ def test_channel(channel_id: ResourceId, services: Use, by: By) -> Response:
         channel = channels.get(c, channel_id)
         _write_audit(c, by, "channel.test", channel)
     body = services.messages.test(channel)
-    began = time.monotonic()
     error, status = None, None
-    try:
-        status = services.sender.send(channel, body, delivery=f"test-{secrets.token_hex(8)}")
-    except DeliveryFailed as failure:
-        error, status = str(failure), failure.status
-    took = round(time.monotonic() - began, 3)
+    with services.sender.test_slot() as free:
+        if not free:
+            detail = "several tests of channels are under way"
+            raise Problem(429, "Busy", detail, hint="send it again", headers={"Retry-After": "10"})
+        began = time.monotonic()
+        try:
+            status = services.sender.send(channel, body, delivery=f"test-{secrets.token_hex(8)}")
+        except DeliveryFailed as failure:
+            error, status = str(failure), failure.status
+        took = round(time.monotonic() - began, 3)
     return Json({"delivered": error is None, "status": status, "took_s": took, "error": error})
 
 
