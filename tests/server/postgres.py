@@ -33,8 +33,11 @@ def programs() -> Path | None:
 
 
 @contextmanager
-def cluster() -> Iterator[str]:
-    """URL of an empty database server; without the programs the tests fail and say what to install."""
+def cluster(*, durable: bool = False) -> Iterator[str]:
+    """URL of an empty database server; without the programs the tests fail and say what to install.
+
+    durable: commits reach the disk, as they must where it is measured.
+    """
     found = programs()
     if found is None:
         pytest.fail(WHAT_TO_DO)
@@ -43,7 +46,8 @@ def cluster() -> Iterator[str]:
     port = free_port()
     try:
         _run([found / "initdb", "-D", folder / "data", "-U", "floatscope", "-A", "trust", "-E", "UTF8"], user)
-        options = f"-p {port} -c listen_addresses=127.0.0.1 -c fsync=off -c unix_socket_directories={folder}"
+        options = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={folder}"
+        options += f" -c fsync={'on' if durable else 'off'}"
         command: list[str | Path] = [found / "postgres", "-D", folder / "data", *options.split()]
         with (folder / "log").open("wb") as log:
             server = subprocess.Popen(command, stdout=log, stderr=log, user=user, cwd=folder)
