@@ -339,3 +339,20 @@ def test_a_channel_is_removed_only_when_nobody_is_telling_it(database: Database)
     assert outage.shown() == []
     with database.read() as c:
         assert channels.listed(c) == []
+
+
+def test_two_processes_that_both_send_for_a_moment_lose_nothing_and_record_once(database: Database) -> None:
+    outage = Outage(database)
+    outage.answers["ch"] = takes
+    for n in range(12):
+        outage.queue("r1" if n % 2 else "s1", f"e{n}")
+    other = sender.Sender(database=database, post=outage.post, env_url=None, clock=lambda: outage.now)
+    for each in (outage.sender, other):
+        each.start()
+    try:
+        wait_for(lambda: outage.states("r1", "s1") == ["sent"] * 12)
+    finally:
+        for each in (outage.sender, other):
+            each.stop()
+    assert {event for _, _, _, event in outage.posts} == {f"e{n}" for n in range(12)}
+    assert {item.attempts for item in outage.shown()} == {1}
