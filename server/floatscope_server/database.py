@@ -147,6 +147,7 @@ class Database:
         if self.dialect == "sqlite":
             raw = self.engine.raw_connection()
             try:
+                raw.cursor().execute("pragma auto_vacuum=incremental").close()
                 raw.cursor().execute("vacuum").close()
             finally:
                 raw.close()
@@ -191,9 +192,11 @@ def _prepare_sqlite(engine: Engine, *, synchronous: str) -> None:
     def on_connect(raw: Any, _record: object) -> None:
         raw.isolation_level = None
         cursor = raw.cursor()
+        cursor.execute(f"pragma busy_timeout={BUSY_TIMEOUT_MS}")
+        if cursor.execute("pragma page_count").fetchone() == (0,):
+            # Only a new file takes it, and setting it takes the write lock: room of deleted runs is given back.
+            cursor.execute("pragma auto_vacuum=incremental")
         for pragma in (
-            f"busy_timeout={BUSY_TIMEOUT_MS}",
-            "auto_vacuum=incremental",  # only a new file takes it: room of deleted runs is given back
             "journal_mode=wal",
             f"synchronous={synchronous}",
             "foreign_keys=on",

@@ -184,3 +184,12 @@ def test_a_round_that_is_told_to_stop_leaves_the_rest(services: Services) -> Non
     assert stopped.round() == 0
     assert counts(services.database, run)["batch"] == 4
     assert Remover(database=services.database).round() == 1
+
+
+def test_a_new_connection_does_not_wait_for_a_writer(sqlite_database: Database) -> None:
+    other = Database(str(sqlite_database.engine.url))
+    with sqlite_database.write() as c:
+        c.execute(tables.garbage.insert().values(object="a", due=1.0))
+        with other.read() as reader:  # the writer holds the lock: whoever wanted it would wait for 30 s
+            assert reader.execute(select(func.count()).select_from(tables.garbage)).scalar_one() == 0
+    other.close()
