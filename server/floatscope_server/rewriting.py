@@ -24,8 +24,8 @@ from floatscope_server.store.chunks import Chunk
 from floatscope_server.store.kinds import LEVEL_SERIES
 from floatscope_server.store.tensor_tables import TensorTables
 from floatscope_server.store.tiles import Objects, pack_rows, pack_series
+from floatscope_server.sweeping import sweep
 
-PAUSE_S = 0.002  # between two deletes, so that a batch that waits gets its turn
 Described = Mapping[str, Mapping[str, Any]]
 _KINDS = (kinds.ROWS, kinds.SCALARS, kinds.STAT, kinds.HISTOGRAM)
 
@@ -262,17 +262,16 @@ class Rewriter:
             return hot.block_bytes(c, run, rank, _KINDS, ["", *stats], seqs)
 
     def _sweep(self, run: int, rank: int, *, tiles_too: bool) -> None:
-        """Deletes left-overs, a little at a time."""
-        with self._database.read() as c:
-            most = self._limits.portion_bytes
-            found = leftovers.find(c, run, rank, tiles=tiles_too, most_bytes=most)
-        for portion in found:
-            self._go_on()
-            with self._database.write() as c:
-                if not claims.holds(c, run, rank, worker=self._worker, now=self._clock()):
-                    raise Interrupted
-                leftovers.remove(c, run, rank, portion, now=self._clock())
-            time.sleep(PAUSE_S)
+        sweep(
+            self._database,
+            run,
+            rank,
+            tiles_too=tiles_too,
+            worker=self._worker,
+            portion_bytes=self._limits.portion_bytes,
+            go_on=self._go_on,
+            clock=self._clock,
+        )
 
     def _go_on(self) -> None:
         if self._stopping():

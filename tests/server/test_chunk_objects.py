@@ -11,6 +11,7 @@ from floatscope_server import tables
 from floatscope_server.chunk_plan import Limits
 from floatscope_server.database import Database
 from floatscope_server.store.kinds import HISTOGRAM, STAT
+from floatscope_server.unpacking import Unpacker
 from tests.server.chunk_checks import check_chunks
 from tests.server.compacting import Shape, Story
 
@@ -85,6 +86,31 @@ def test_a_store_that_is_away_loses_nothing(sqlite_database: Database, writes: i
     used, garbage = known(sqlite_database)
     assert not used & garbage
     assert set(store.kept) <= used | garbage
+
+
+def test_chunks_are_unpacked_to_the_same_blocks(database: Database) -> None:
+    store = Memory()
+    story = Story(database, objects=store)
+    for shape in (
+        Shape(9, table=5, histograms=1),
+        Shape(0),
+        Shape(40, table=2, odd=0.5),
+        Shape(3, resumes=True),
+    ):
+        story.send(shape)
+    with database.read() as c:
+        before = c.execute(select(tables.block).order_by(*tables.block.primary_key.columns)).all()
+    assert story.rewriter(limits=SMALL).rewrite(story.run, 0, whole=True) == 2
+    unpacker = Unpacker(
+        database=database, tensor_tables=story.tables, worker="u", objects=store, portion_bytes=2000
+    )
+    assert list(unpacker.unpack_all()) == [(story.run, 0, 2)]
+    with database.read() as c:
+        assert c.execute(select(tables.block).order_by(*tables.block.primary_key.columns)).all() == before
+    story.check_batches()
+    check_chunks(story)
+    assert known(database)[0] == set()
+    assert list(unpacker.unpack_all()) == []
 
 
 def test_a_reader_without_the_store_is_told_so(sqlite_database: Database) -> None:

@@ -76,6 +76,12 @@ def of_rank(
     return [_record(row) for row in c.execute(query)]
 
 
+def ranks(c: Connection) -> list[tuple[int, int]]:
+    """(run, rank) of every rank that has chunks."""
+    query = select(_chunk.c.run, _chunk.c.rank).distinct().order_by(_chunk.c.run, _chunk.c.rank)
+    return [(row[0], row[1]) for row in c.execute(query)]
+
+
 def of_seq(c: Connection, run: int, rank: int, seq: int) -> Chunk | None:
     """The chunk that a batch is in; None while it is in hot blocks."""
     query = (

@@ -118,6 +118,29 @@ def block_bytes(
     return int(c.execute(query).scalar_one())
 
 
+def move_back(c: Connection, run: int, rank: int, chunk: Chunk, *, hot_bytes: int) -> bool:
+    """The opposite of ``move`` for the rank's last chunk, whose batches lie in blocks again.
+
+    False, and nothing changed, if it is not the last one any more. The caller holds the claim.
+    """
+    moved = (
+        update(_rank)
+        .where(_rank.c.run == run, _rank.c.rank == rank, _rank.c.chunked_seq > chunk.number)
+        .values(chunked_seq=chunk.first_seq, hot_rows=_rank.c.hot_rows + chunk.rows)
+        .returning(_rank.c.rank)
+    )
+    last = chunks.before(c, run, rank, 1 << 62)
+    if last is None or last.number != chunk.number or c.execute(moved).first() is None:
+        return False
+    of_chunk = tables.chunk.c
+    c.execute(
+        delete(tables.chunk).where(of_chunk.run == run, of_chunk.rank == rank, of_chunk.chunk == chunk.number)
+    )
+    grown = hot_bytes - chunk.bytes
+    c.execute(update(_run).where(_run.c.id == run).values(bytes=_run.c.bytes + grown))
+    return True
+
+
 def move(
     c: Connection,
     run: int,

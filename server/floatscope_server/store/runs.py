@@ -19,6 +19,7 @@ from floatscope_server.store import damage
 _RECIPE_KEYS = ("name", "fp8_format", "margin", "amax_history_len", "amax_compute_algo", "backend")
 _LISTED = [column for column in tables.run.c if column.name not in ("info_json", "bytes", "deleted")]
 _HERE = tables.run.c.deleted.is_(None)
+LOSS_CHARS = 25  # the longest float in JSON
 ENDED = ("finished", "failed", "crashed")
 REBUILD: Mapping[str, Any] = {
     "revision": tables.run.c.revision + 1,
@@ -129,7 +130,8 @@ def change(c: Connection, run: int, values: Mapping[str, Any]) -> None:
     """Sets columns of the run."""
     columns = {name: value for name, value in values.items() if name != "last_loss"}
     if "last_loss" in values:
-        columns["last_loss_json"] = strict_json.dumps(values["last_loss"])
+        # Of one length, so that SQLite writes the row in place: it may be long and changes with every batch.
+        columns["last_loss_json"] = strict_json.dumps(values["last_loss"]).ljust(LOSS_CHARS)
     c.execute(update(tables.run).where(tables.run.c.id == run).values(columns))
 
 
