@@ -83,6 +83,7 @@ class Outcome:
             except Exception as error:  # a verdict that cannot be stored or told must not cost the batch
                 _log.exception("the verdict of run %s could not be stored", run.run_id)
                 values["diagnosis_error"] = describe(error)
+                news = News()  # nothing of it was stored
         runs.change(c, run.id, values)
         return news
 

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.samples import finding
+from floatscope_server.diagnosis import Judgement
+from floatscope_server.store import runs
+from floatscope_server.store.verdicts import SavedEngine
+from tests.server.samples import finding, verdict
 from tests.server.telling import START, Bench, new_bench
 
 
@@ -58,6 +61,21 @@ def test_what_another_worker_judged_meanwhile_is_seen(bench: Bench) -> None:
     assert bench.verdict(finding(state="recovered"), finding(id="f2", state="recovered")) == [
         ("recovered", "f1", "f2")
     ]
+
+
+def test_what_could_not_be_stored_is_made_up_for(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.verdict()
+    with monkeypatch.context() as patched:
+        patched.setattr("floatscope_server.store.verdicts.save_engine", lambda *_args: 1 / 0)
+        with bench.database.write() as c:
+            run = runs.get(c, "r", lock=True)
+            saved = SavedEngine(0, 0, 0, b"")
+            judged = Judgement(verdict([finding()]), judged=True, saved=saved)
+            news = bench.outcome.store(c, run, judged, now=bench.now)
+            runs.change(c, run.id, {"diagnosis_error": None})
+        bench.outcome.tell(run, news)
+    assert bench.told() == []
+    assert bench.verdict(finding()) == [("raised", "f1")]
 
 
 def test_info_makes_no_alert_until_it_is_a_warning(bench: Bench) -> None:
