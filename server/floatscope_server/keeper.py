@@ -101,3 +101,5 @@ class Keeper:
             act()
         except SQLAlchemyError as error:  # the database is away; tried again in a few seconds
             _log.warning("access: %s failed: %s", act.__name__, type(error).__name__)
+        except Exception:  # a fault in one round must not end the thread, or revocations would come late
+            _log.exception("access: %s failed", act.__name__)

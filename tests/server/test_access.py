@@ -144,7 +144,7 @@ def test_logout_forgets_the_cookie(client: Client) -> None:
 
 
 def test_pages_carry_the_headers_that_keep_browsers_careful(client: Client) -> None:
-    for path in ("/", "/login", "/api/v1/runs", "/healthz", "/nothing"):
+    for path in ("/", "/login", "/docs", "/api/v1/runs", "/healthz", "/nothing"):
         headers = client.get(path).headers
         policy = headers["content-security-policy"]
         assert "script-src 'self';" in policy
