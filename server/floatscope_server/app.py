@@ -76,6 +76,7 @@ from floatscope_server.static_files import StaticFiles
 from floatscope_server.store import tokens
 from floatscope_server.store.descriptions import Descriptions
 from floatscope_server.store.tensor_tables import TensorTables
+from floatscope_server.store.warm import Warm
 from floatscope_server.telling.duty import Telling
 from floatscope_server.telling.teller import Teller
 from floatscope_server.throttle import Throttle
@@ -127,7 +128,7 @@ def create_app(
         engines=engines,
         tensor_tables=tensor_tables,
         enabled=settings.diagnose,
-        rules_of=rule_book.of_project,
+        rules_of=rule_book.of_run,
         objects=objects,
     )
     teller = Teller(bodies=messages, group_s=settings.alert_group_s, flap_s=settings.alert_flap_s)
@@ -208,6 +209,7 @@ def create_app(
         crew=crew,
         tensor_tables=tensor_tables,
         descriptions=Descriptions(),
+        warm=Warm(),
         ingest=ingest,
         lifecycle=lifecycle,
         rule_book=rule_book,
@@ -243,7 +245,18 @@ def create_app(
         retention.start()
         back_tests.start()
         yield
-        for worker in (back_tests, retention, compactor, remover, sweeper, telling, stalls, refresher, sender, keeper):
+        for worker in (
+            back_tests,
+            retention,
+            compactor,
+            remover,
+            sweeper,
+            telling,
+            stalls,
+            refresher,
+            sender,
+            keeper,
+        ):
             await anyio.to_thread.run_sync(worker.stop)
         await anyio.to_thread.run_sync(crew.stop)
         await peers.close()
@@ -293,7 +306,7 @@ def _among_workers(database: Database, crew: Crew) -> tuple[list[Middleware], li
     with database.write() as c:
         secret = tokens.secret(c, SECRET_NAME).hex()
     peers = Peers(secret)
-    private = [Middleware(Door, port=crew.inside.port, secret=secret)]
+    private = [Middleware(Door, port=crew.inside.port, secret=secret, name=crew.name)]
     return private, [Middleware(Forwarding, owners=crew.owners, peers=peers)], peers
 
 

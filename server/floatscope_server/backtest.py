@@ -188,7 +188,7 @@ class BackTests:
                 return
             stored = self._diagnosis.stored(c, run)
             behind = self._diagnosis.rows_behind(c, stored)
-            said = rule_history.of_run(c, run.id)
+            raised = rule_history.of_run(c, run.id)
         if behind > min(MOST_ROWS_A_RUN, MOST_ROWS - result.rows):
             why = f"{behind:,} rows would have to be read again, which is more than a back-test reads"
             result.skipped.append((run_id, why))
@@ -201,9 +201,10 @@ class BackTests:
                 run_id,
                 run.name,
                 run.project,
-                firings(now, rule, said),
-                firings(proposed, rule, said),
+                firings(now, rule, raised),
+                firings(proposed, rule, raised),
                 elsewhere(now, proposed, rule),
+                sum(alert.rule == rule for alert in raised.values()),
             )
         with self._reading() as c:
             result.runs.append(_timed(c, run, found))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from floatscope_server.rule_effects import alerting_findings
+from floatscope_server.store.rule_history import Raised
 
 MOST_RUNS_SHOWN = 200
 MOST_SKIPPED_SHOWN = 50
@@ -45,7 +46,8 @@ class Firing:
 @dataclass(frozen=True)
 class RunResult:
     """One run. now, proposed: alarms of the rule as it is set, and as it would be.  elsewhere: rules whose
-    alarms would come instead, by code.
+    alarms would come instead, by code.  raised: alerts of the rule that the run really had, those that came
+    and went among them.
     """
 
     run_id: str
@@ -54,6 +56,7 @@ class RunResult:
     now: tuple[Firing, ...]
     proposed: tuple[Firing, ...]
     elsewhere: tuple[str, ...] = ()
+    raised: int = 0
 
     @property
     def added(self) -> tuple[Firing, ...]:
@@ -70,6 +73,7 @@ class RunResult:
             "project": self.project,
             "fires": bool(self.now),
             "would_fire": bool(self.proposed),
+            "did_fire": self.raised,
             "now": [f.to_json() for f in self.now],
             "proposed": [f.to_json() for f in self.proposed],
             "added": [f.id for f in self.added],
@@ -91,7 +95,7 @@ class Result:
     reason: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        firing = [r for r in self.runs if r.now or r.proposed or r.elsewhere]
+        firing = [r for r in self.runs if r.now or r.proposed or r.elsewhere or r.raised]
         now = [f for r in self.runs for f in r.now]
         proposed = [f for r in self.runs for f in r.proposed]
         added = [f for r in self.runs for f in r.added]
@@ -134,8 +138,8 @@ class Result:
         return text
 
 
-def firings(body: Mapping[str, Any], rule: str, said: Mapping[str, str | None]) -> tuple[Firing, ...]:
-    """The alarms of one rule in a verdict. said: by the id of the finding."""
+def firings(body: Mapping[str, Any], rule: str, raised: Mapping[str, Raised]) -> tuple[Firing, ...]:
+    """The alarms of one rule in a verdict. raised: the run's alerts, by the id of the finding."""
     return tuple(
         Firing(
             id=str(f["id"]),
@@ -144,7 +148,7 @@ def firings(body: Mapping[str, Any], rule: str, said: Mapping[str, str | None]) 
             detected_step=f.get("detected_step"),
             severity=str(f["severity"]),
             cause=str(f["cause"]),
-            said=said.get(str(f["id"])),
+            said=raised[str(f["id"])].said if str(f["id"]) in raised else None,
         )
         for f in _alarms(body)
         if f.get("rule") == rule

@@ -110,7 +110,7 @@ class StoredEngine:
     live: _Live
 
 
-def _as_written(_c: Connection, _project: str) -> RuleSettings:
+def _as_written(_c: Connection, _run: RunRecord) -> RuleSettings:
     return RuleSettings()
 
 
@@ -118,7 +118,7 @@ class Diagnosis:
     """Engines of the runs that are live.
 
     The caller holds the run's lock, stores the judgement with the run's version raised by one, and calls
-    ``forget`` if that commit failed. rules_of: what is set for the rules in a project; asked at each
+    ``forget`` if that commit failed. rules_of: what is set for the rules of a run; asked at each
     judgement, since a setting holds for all steps of a run at once and leaves no trace in an engine.
     """
 
@@ -129,7 +129,7 @@ class Diagnosis:
         tensor_tables: TensorTables,
         enabled: bool = True,
         objects: Objects | None = None,
-        rules_of: Callable[[Connection, str], RuleSettings] = _as_written,
+        rules_of: Callable[[Connection, RunRecord], RuleSettings] = _as_written,
     ) -> None:
         self._engines = engines
         self._tensor_tables = tensor_tables
@@ -227,7 +227,7 @@ class Diagnosis:
             return Judgement(None, judged=False, error=last + OFF)
         try:
             ready = self._ready(c, run)
-            wanted = self._rules_of(c, run.project)
+            wanted = self._rules_of(c, run)
             if wanted != ready.settings:
                 ready.engine.use(wanted)
                 ready.settings = wanted

@@ -100,13 +100,14 @@ class Lifecycle:
                 )
                 _check(run_id, merged)
                 rebuild = merged.baseline != described.baseline
+                moved = merged.project != described.project and run.status not in runs.ENDED
                 runs.describe(c, run, merged)
                 if rebuild:
                     _restart(c, run)
                 audit.write(c, by, "run.change", target=run_id, detail=given, now=self._clock())
             self._diagnosis.forget(run.id)
         self._events.publish("run", run=run_id, status=run.status)
-        if rebuild:
+        if rebuild or moved:  # another project may set other things for its rules
             self._refresh_later(run_id)
 
     def finish(self, run_id: str, *, status: str, reason: str | None) -> None:

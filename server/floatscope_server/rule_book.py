@@ -17,8 +17,9 @@ from floatscope_diagnostics.rule_settings import (
 )
 from floatscope_diagnostics.rule_texts import RuleText, texts
 from floatscope_server.errors import Refused, RuleNotFound
-from floatscope_server.store import rule_settings
+from floatscope_server.store import rule_settings, runs, verdicts
 from floatscope_server.store.rule_settings import StoredSetting
+from floatscope_server.store.runs import RunRecord
 
 
 class RuleBook:
@@ -42,6 +43,15 @@ class RuleBook:
         except SettingsError as error:
             hint = f"GET /api/v1/rules/{code} lists what this rule has"
             raise Refused(error.field, error.expected, error.got, hint=hint) from error
+
+    def of_run(self, c: Connection, run: RunRecord) -> RuleSettings:
+        """What a run is judged under: what is set for its project, or, once it has ended, what its verdict
+        was given under, so that late steps and a baseline that grows do not bring other settings in.
+        """
+        if run.status not in runs.ENDED:
+            return self.of_project(c, run.project)
+        verdict = verdicts.find(c, run.id)
+        return still_valid(None if verdict is None else verdict.get("rule_settings"), self.rules)
 
     def of_project(self, c: Connection, project: str) -> RuleSettings:
         """What holds in a project."""

@@ -102,6 +102,7 @@ def test_what_would_fire_what_is_new_and_what_is_lost(database: Database, settin
     note = next(r for r in louder["runs"] if r["run_id"] == "note")
     assert note["proposed"][0]["onset_step"] == ONSET
     assert note["proposed"][0]["time"] is not None
+    assert {r["run_id"]: r["did_fire"] for r in louder["runs"]} == {"true": 1, "false": 1, "note": 0}
     assert louder["sentence"] == (
         "Would have fired 3 times in the last 30000 days: 1 confirmed, 1 not the cause, 1 without a "
         "word. As it is set now it fired 2 times: 1 confirmed, 1 not the cause."

@@ -23,6 +23,7 @@ from floatscope_server.store.rule_settings import BEHIND, EVERY, StoredSetting
 from tests.server.conftest import Serve
 from tests.server.live import Client, wait_for
 from tests.server.ruled_runs import ONSET, SPIKE, STALL, rows_of, services_on, trained, trained_over_http
+from tests.server.samples import body, ingest
 
 SETTINGS = f"/api/v1/rules/{SPIKE}/settings"
 STALLS = f"/api/v1/rules/{STALL}/settings"
@@ -95,6 +96,9 @@ def test_a_change_that_was_stored_is_judged_after_a_restart(database: Database, 
     assert after["status"] == "healthy"
     assert STALL in {n["rule"] for n in after["not_checked"] if n["why"].startswith("switched off")}
     assert [verdict_of(later, r)["status"] for r in ("over", "other")] == ["warning", "warning"]
+    late = [{**row, "step": row["step"] + 100} for row in rows_of("clean")[1][:4]]
+    ingest(later, "over", 3, body(late))
+    assert verdict_of(later, "over")["status"] == "warning"  # an ended run stays under what it ended with
     with database.read() as c:
         (alert,) = alerts.of_run(c, runs.get(c, "r").id)
         last = alerts.history(c, [alert.id])[alert.id][-1]
@@ -137,6 +141,15 @@ def test_switching_off_and_on_again_over_http(serve: Serve) -> None:
     wait_for(lambda: alert_of(client, "r")["state"] == "firing")
     again = {k: v for k, v in on["before"].items() if k not in ("updated", "updated_by")}
     assert client.call("PUT", STALLS, again).json["after"]["note"] == "too loud"  # undone by what it replaced
+    wait_for(lambda: alert_of(client, "r")["state"] == "resolved")
+
+
+def test_a_run_that_moves_to_another_project_is_judged_by_its_settings(serve: Serve) -> None:
+    client = serve()
+    client.call("PUT", STALLS, {"project": "quiet", "enabled": False})
+    trained_over_http(client, "r", "throttled")
+    assert alert_of(client, "r")["state"] == "firing"
+    assert client.call("PATCH", "/api/v1/runs/r", {"project": "quiet"}).status == 200
     wait_for(lambda: alert_of(client, "r")["state"] == "resolved")
 
 
@@ -225,6 +238,8 @@ def test_how_often_a_rule_fired_and_what_people_said(database: Database, setting
         fired = rule_history.by_rule(c, since=0.0)
         assert rule_history.by_rule(c, since=9e9) == {}
         mine = rule_history.by_rule(c, since=0.0, project="p")
-        assert rule_history.of_run(c, runs.get(c, "b").id) == {ids[1]: "not_the_cause"}
+        assert rule_history.of_run(c, runs.get(c, "b").id) == {
+            ids[1]: rule_history.Raised(SPIKE, "not_the_cause")
+        }
     assert fired[SPIKE] == rule_history.Fired(4, 1, 1)
     assert mine[SPIKE] == rule_history.Fired(3, 1, 1)

@@ -33,10 +33,20 @@ class Fired:
         )
 
 
+@dataclass(frozen=True)
+class Raised:
+    """An alert there was. rule: that its finding names now.  said: ``confirmed``, ``not_the_cause`` or None
+    for nothing.
+    """
+
+    rule: str
+    said: str | None
+
+
 def by_rule(c: Connection, *, since: float, project: str | None = None) -> dict[str, Fired]:
     """Alerts that were raised since then, by the rule that their finding names now."""
     query = (
-        select(_alert.c.id, _rule_of(c))
+        select(_alert.c.id, _field(c, "rule"))
         .where(_alert.c.first_seen >= since)
         .order_by(_alert.c.number.desc())
         .limit(MOST_ALERTS)
@@ -60,12 +70,12 @@ def recent_runs(c: Connection, *, since: float, project: str | None, limit: int)
     return list(c.execute(query.order_by(heard.desc(), _run.c.id.desc()).limit(limit)).scalars())
 
 
-def of_run(c: Connection, run: int) -> Mapping[str, str | None]:
-    """What was said of each alert of a run, by the id of its finding; None where nobody said anything."""
-    query = select(_alert.c.id, _finding_of(c)).where(_alert.c.run == run)
-    ids = {row[0]: str(row[1]) for row in c.execute(query)}
-    words = said(c, ids)
-    return {finding: words.get(alert) for alert, finding in ids.items()}
+def of_run(c: Connection, run: int) -> Mapping[str, Raised]:
+    """The alerts of a run, by the id of their finding."""
+    query = select(_alert.c.id, _field(c, "id"), _field(c, "rule")).where(_alert.c.run == run)
+    rows = list(c.execute(query))
+    words = said(c, [row[0] for row in rows])
+    return {str(row[1]): Raised(str(row[2]), words.get(row[0])) for row in rows}
 
 
 def said(c: Connection, alerts: Collection[str]) -> dict[str, str]:
@@ -92,14 +102,6 @@ def said(c: Connection, alerts: Collection[str]) -> dict[str, str]:
 def _in_parts(ids: list[str]) -> Iterator[list[str]]:
     for start in range(0, len(ids), _AT_ONCE):
         yield ids[start : start + _AT_ONCE]
-
-
-def _rule_of(c: Connection) -> ColumnElement[str]:
-    return _field(c, "rule")
-
-
-def _finding_of(c: Connection) -> ColumnElement[str]:
-    return _field(c, "id")
 
 
 def _field(c: Connection, name: str) -> ColumnElement[str]:
