@@ -13,6 +13,7 @@ import pytest
 from fastapi import FastAPI
 from pydantic import SecretStr
 from sqlalchemy import update
+from sqlalchemy.exc import OperationalError
 
 from floatscope_server import migrate, scopes, tables
 from floatscope_server.access import Access, digest_of, first_token, open_access
@@ -262,6 +263,26 @@ def test_another_worker_learns_of_tokens_made_and_ended(database_url: str, serve
     wait_for(lambda: there.get("/api/v1/runs").status == 200, seconds=5)
     assert one.call("DELETE", f"{TOKENS}/{said['id']}").status == 200
     wait_for(lambda: there.get("/api/v1/runs").status == 401, seconds=10)
+
+
+def test_without_the_database_what_is_known_of_tokens_holds_only_for_a_while(
+    sqlite_database: Database, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = serve(database=sqlite_database)
+    reader, _said = made(server, READ)
+    assert reader.get("/api/v1/me").status == 200
+
+    def away() -> None:
+        raise OperationalError("select", None, RuntimeError("away"))
+
+    monkeypatch.setattr(sqlite_database, "read", away)
+    assert reader.get("/api/v1/me").status == 200
+    monkeypatch.setattr("floatscope_server.doorkeeper.MAX_AGE_S", 0.0)
+    for client in (reader, server):
+        answer = client.get("/api/v1/me")
+        assert (answer.status, answer.json["title"]) == (503, "Storage is not available")
+        assert answer.headers["retry-after"]
+    assert Client(server.port, None).get("/healthz").status == 200
 
 
 def test_tokens_of_before_scopes_are_admin_tokens(database_url: str) -> None:
