@@ -20,7 +20,7 @@ from floatscope_server.workers.forwarding import Forwarding, Peers
 from floatscope_server.workers.owners import Elsewhere, Owners
 
 BATCH = "/api/v1/runs/r/ranks/0/batches/0"
-OTHER = Elsewhere("http://other")
+OTHER = Elsewhere("http://other", "floatscope-7")
 
 
 class Places:
@@ -49,8 +49,8 @@ class Others:
         self.answers = list(answers)
         self.got: list[tuple[str, bytes]] = []
 
-    async def send(self, url: str, _scope: Scope, content: bytes) -> httpx.Response:
-        self.got.append((url, content))
+    async def send(self, place: Elsewhere, _scope: Scope, content: bytes) -> httpx.Response:
+        self.got.append((place.url or "", content))
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, Exception):
             raise answer
@@ -181,7 +181,8 @@ def test_what_other_workers_get(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def other(request: httpx.Request) -> httpx.Response:
         seen.append(request)
-        return httpx.Response(200, content=b"{}")
+        name = "floatscope-7" if len(seen) > 1 else "another"
+        return httpx.Response(200, content=b"{}", headers={"x-floatscope-name": name})
 
     real = httpx.AsyncClient
     made: list[dict[str, Any]] = []
@@ -201,7 +202,8 @@ def test_what_other_workers_get(monkeypatch: pytest.MonkeyPatch) -> None:
             await inner(scope, receive, send)
 
     assert ask(app, "PUT", BATCH + "?a=%20b", content=b"x" * 10, headers=sent).status_code == 200
-    request = seen[0]
+    assert len(seen) == 2, "the first answer was not the worker's"
+    request = seen[1]
     assert str(request.url) == "http://other" + BATCH + "?a=%20b"
     assert request.headers.get_list("x-floatscope-worker") == ["5ec2e7"]
     assert request.headers.get_list("x-floatscope-client") == ["10.1.2.3 50"]
@@ -222,15 +224,16 @@ def test_what_other_workers_get(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_the_private_door(headers: dict[bytes, bytes], expected: Any) -> None:
-    door = Door(application, port=1234, secret="5ec2e7")
+    door = Door(application, port=1234, secret="5ec2e7", name="floatscope-1")
     found = ask(door, "GET", "/x", headers=list(headers.items()))
     if isinstance(expected, int):
         assert found.status_code == expected
     else:
         assert found.json() == {"size": 0, **expected}
+        assert found.headers["x-floatscope-name"] == "floatscope-1"
 
 
 def test_at_the_public_door_the_secret_means_nothing() -> None:
-    door = Door(application, port=99, secret="5ec2e7")
+    door = Door(application, port=99, secret="5ec2e7", name="floatscope-1")
     found = ask(door, "GET", "/x", headers=[(SECRET_HEADER, b"5ec2e7"), (CLIENT_HEADER, b"9.9.9.9 1")])
     assert found.json() == {"size": 0, "client": ["10.1.2.3", 50], "passed_on": False}

@@ -77,10 +77,10 @@ def silent(c: Connection, *, longer_than_s: float) -> list[str]:
 
 def cut_off(c: Connection, worker: str) -> int:
     """Closes all of a worker's connections and forgets it: its locks are free then, and what it was about
-    to commit is undone. Returns how many there were.
+    to commit is undone. Waits up to a second for each; returns how many there were.
     """
     query = text(
-        "select count(pg_terminate_backend(pid)) from pg_stat_activity where application_name = :worker"
+        "select count(pg_terminate_backend(pid, 1000)) from pg_stat_activity where application_name = :worker"
         " and datname = current_database() and usename = current_user and pid <> pg_backend_pid()"
     )
     closed = int(c.execute(query, {"worker": worker}).scalar_one())

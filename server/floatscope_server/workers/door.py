@@ -10,11 +10,12 @@ import socket
 from urllib.parse import urlsplit
 
 from starlette.responses import PlainTextResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from floatscope_server.workers.crew import Inside
 
 SECRET_HEADER = b"x-floatscope-worker"
+NAME_HEADER = b"x-floatscope-name"
 CLIENT_HEADER = b"x-floatscope-client"
 PASSED_ON = "floatscope.passed_on"
 """In the scope of a request that another worker passed on."""
@@ -24,12 +25,17 @@ BACKLOG = 512
 
 
 class Door:
-    """The outermost layer. ``port``: the private one."""
+    """The outermost layer.
 
-    def __init__(self, app: ASGIApp, *, port: int, secret: str) -> None:
+    port: the private one.  name: this worker's, which its answers carry, so that what another program says at
+    an address that was a worker's once is not taken for its answer.
+    """
+
+    def __init__(self, app: ASGIApp, *, port: int, secret: str, name: str) -> None:
         self._app = app
         self._port = port
         self._secret = secret.encode()
+        self._name = name.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["server"][1] != self._port:
@@ -43,7 +49,13 @@ class Door:
             return
         host, _, port = said.get(CLIENT_HEADER, b"").decode("latin-1").rpartition(" ")
         client = (host, int(port)) if port.isdigit() else None
-        await self._app({**scope, "client": client, PASSED_ON: True}, receive, send)
+
+        async def signed(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message.get("headers", ()), (NAME_HEADER, self._name)]}
+            await send(message)
+
+        await self._app({**scope, "client": client, PASSED_ON: True}, receive, signed)
 
 
 def listen(advertise: str | None, *, number: int) -> tuple[socket.socket, Inside]:

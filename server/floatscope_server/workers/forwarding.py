@@ -24,8 +24,8 @@ from floatscope.protocol.names import RUN_ID_PATTERN
 from floatscope_server import body
 from floatscope_server.answers import ProblemAnswer
 from floatscope_server.errors import Problem
-from floatscope_server.workers.door import CLIENT_HEADER, PASSED_ON, SECRET_HEADER
-from floatscope_server.workers.owners import Owners
+from floatscope_server.workers.door import CLIENT_HEADER, NAME_HEADER, PASSED_ON, SECRET_HEADER
+from floatscope_server.workers.owners import Elsewhere, Owners
 
 CHANGING = ("PUT", "POST", "PATCH", "DELETE")
 RUNS = "/api/v1/runs"
@@ -41,7 +41,7 @@ NOT_PASSED_ON = frozenset(
     )
 )
 NOT_PASSED_BACK = frozenset(
-    (b"connection", b"keep-alive", b"transfer-encoding", b"content-length", b"date", b"server")
+    (b"connection", b"keep-alive", b"transfer-encoding", b"content-length", b"date", b"server", NAME_HEADER)
 )
 
 _log = logging.getLogger(__name__)
@@ -55,8 +55,10 @@ class Peers:
         self._client: httpx.AsyncClient | None = None
         self.passed_on = 0
 
-    async def send(self, url: str, scope: Scope, content: bytes) -> httpx.Response:
-        """Passes a request on and returns the whole answer. Raises httpx.HTTPError."""
+    async def send(self, place: Elsewhere, scope: Scope, content: bytes) -> httpx.Response:
+        """Passes a request on and returns the whole answer. Raises httpx.HTTPError, also if it is not that
+        worker who answers.
+        """
         if self._client is None:  # made on the loop that uses it; no proxy of the environment is asked
             self._client = httpx.AsyncClient(timeout=TIMEOUT, limits=LIMITS, trust_env=False)
         query = scope["query_string"]
@@ -66,8 +68,10 @@ class Peers:
         headers += [(b"accept-encoding", b"identity"), (SECRET_HEADER, self._secret)]
         if client is not None:
             headers.append((CLIENT_HEADER, f"{client[0]} {client[1]}".encode()))
-        target = httpx.URL(url).copy_with(raw_path=path)
+        target = httpx.URL(place.url or "").copy_with(raw_path=path)
         answer = await self._client.request(scope["method"], target, headers=headers, content=content)
+        if answer.headers.get(NAME_HEADER.decode()) != place.worker:
+            raise httpx.RemoteProtocolError("another program answers at the worker's address")
         self.passed_on += 1
         return answer
 
@@ -133,7 +137,7 @@ class Forwarding:
             if place.url is None:
                 continue
             try:
-                answer = await self._peers.send(place.url, scope, content)
+                answer = await self._peers.send(place, scope, content)
             except (httpx.ReadTimeout, httpx.PoolTimeout) as error:
                 _log.warning("the owner of run %s at %s is slow: %r", run_id, place.url, error)
                 break

@@ -27,10 +27,11 @@ _log = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class Elsewhere:
     """Another worker owns the run. ``url``: where it listens for others; None if it could not be found out
-    now.
+    now. ``worker``: its name, which its answers carry.
     """
 
     url: str | None
+    worker: str = ""
 
 
 class Owners:
@@ -130,7 +131,7 @@ class Owners:
             self.release(oldest)
 
     def _remember(self, run_id: str, found: Holder | None) -> Elsewhere:
-        place = Elsewhere(None if found is None else found.url)
+        place = Elsewhere(None) if found is None else Elsewhere(found.url, found.worker)
         if place.url is not None:
             with self._guard:
                 self._others[run_id] = place
