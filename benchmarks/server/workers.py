@@ -132,9 +132,9 @@ def measure(load: Load, url: str, *, workers: int, diagnose: bool, agents: int, 
         settings = {"FLOATSCOPE_DATABASE_URL": url, "FLOATSCOPE_DIAGNOSE": str(int(diagnose))}
         with in_own_process(place / "data", **settings) as process:
             process.arguments = ("--workers", str(workers))
-            client = process.start()
+            client = process.start(seconds=BEGIN_S)
             wait_for(
-                lambda: process.log.read_text().count("Application startup complete") == workers, seconds=90
+                lambda: process.log.read_text().count("Application startup complete") == workers, seconds=BEGIN_S
             )
             run_ids = [f"run-{number}" for number in range(load.runs)]
             for run_id in run_ids:

@@ -133,7 +133,7 @@ class Process:
     port: int = 0
     process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> Client:
+    def start(self, *, seconds: float = START_S) -> Client:
         """Starts it and waits until it answers."""
         self.port = self.port or free_port()
         clean = {k: v for k, v in os.environ.items() if not k.startswith("FLOATSCOPE_")}
@@ -144,7 +144,7 @@ class Process:
                 command, env={**clean, **self.environment}, stdout=log, stderr=log, start_new_session=True
             )
         client = Client(self.port)
-        wait_for(lambda: self._answers(client), seconds=START_S)
+        wait_for(lambda: self._answers(client), seconds=seconds)
         return client
 
     def stop(self, how: int = signal.SIGTERM) -> int:
