@@ -45,14 +45,18 @@ def combine(
     parts: Mapping[str, tuple[Float32, Bool]],
     names: Sequence[str],
     tensors: Mapping[str, Mapping[str, Any]],
+    *,
+    limit: Float32 | None = None,
 ) -> tuple[Float32, Bool] | None:
     """The statistic from the stored ones of ``needs``; None without them.
+
+    limit: ``format_max`` of the names, for who asks for many batches of the same.
 
     Where amax is 0 there is no headroom to speak of (log2 of 0), so it is missing there, while ``sat`` is 0.
     """
     if stat not in DERIVED:
         return parts.get(stat)
-    found = _sat(parts, names, tensors)
+    found = _sat(parts, names, tensors, limit)
     if found is None or stat == SAT:
         return found
     sat, present = found
@@ -62,14 +66,17 @@ def combine(
 
 
 def _sat(
-    parts: Mapping[str, tuple[Float32, Bool]], names: Sequence[str], tensors: Mapping[str, Mapping[str, Any]]
+    parts: Mapping[str, tuple[Float32, Bool]],
+    names: Sequence[str],
+    tensors: Mapping[str, Mapping[str, Any]],
+    limit: Float32 | None,
 ) -> tuple[Float32, Bool] | None:
     """``sat`` as sent where it was sent (the largest of several passes), else amax * scale / format_max."""
     sent = parts.get(SAT)
     if "amax" not in parts or "scale" not in parts:
         return sent
     (amax, has_amax), (scale, has_scale) = parts["amax"], parts["scale"]
-    limit = format_max(names, tensors)
+    limit = format_max(names, tensors) if limit is None else limit
     with np.errstate(over="ignore", invalid="ignore"):
         made = amax * scale / limit
     present = has_amax & has_scale & ~np.isnan(limit)

@@ -161,14 +161,17 @@ class HeatMap:
         rows = np.flatnonzero((~np.isnan(self._worst) | odd).any(axis=1))
         worst, odd, nan, inf = self._worst[rows], odd[rows], self._nan[rows], self._inf[rows]
         known = ~np.isnan(worst)
-        some = bool(known.any())
-        lo, hi = (float(np.nanmin(worst)), float(np.nanmax(worst))) if some else (None, None)
+        lo = float(np.fmin.reduce(worst, axis=None)) if known.any() else None
+        hi = float(np.fmax.reduce(worst, axis=None)) if known.any() else None
         data = np.full(worst.shape, MISSING, np.uint8)
         if lo is not None and hi is not None:
             span = hi / 2 - lo / 2  # halves, so that the difference of two huge numbers stays finite
-            share = np.where(known, worst / 2 - lo / 2, 0.0) / (span or 1.0)
-            codes = np.clip(np.rint(share * LEVELS), 0, LEVELS).astype(np.uint8)
-            np.copyto(data, codes, where=known)
+            share = np.where(known, worst, lo)
+            share *= 0.5
+            share -= lo / 2
+            share /= span or 1.0
+            share *= LEVELS
+            np.copyto(data, np.clip(np.rint(share), 0, LEVELS).astype(np.uint8), where=known)
         data[odd] = NON_FINITE
         return {
             "stat": self.stat,

@@ -28,6 +28,7 @@ from floatscope_server.settings import Settings
 from floatscope_server.static_files import StaticFiles
 from floatscope_server.store.descriptions import Descriptions
 from floatscope_server.store.tensor_tables import TensorTables
+from floatscope_server.store.warm import Warm
 from floatscope_server.store.tiles import Objects
 from floatscope_server.telling.duty import Telling
 from floatscope_server.workers.crew import Crew
@@ -49,6 +50,7 @@ class Services:
     crew: Crew
     tensor_tables: TensorTables
     descriptions: Descriptions
+    warm: Warm
     ingest: Ingest
     lifecycle: Lifecycle
     rule_book: RuleBook

@@ -20,7 +20,7 @@ ROLE_ORDER = ("input", "weight", "output", "grad_output", "grad_input", "grad_we
 
 def source(c: Connection, services: Services, run: RunRecord, rank: int) -> Source:
     """Where the numbers of one rank are read."""
-    return Source(c, run.id, rank, services.tensor_tables, services.objects)
+    return Source(c, run.id, rank, services.tensor_tables, services.objects, services.warm)
 
 
 def span(run: RunRecord, first: int | None, last: int | None, segment: int | None) -> Span:

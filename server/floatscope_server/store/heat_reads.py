@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from floatscope_server.derived import DERIVED, needs
+from floatscope_server.levels import Level
 from floatscope_server.reduce import HeatMap
 from floatscope_server.store import chunks, damage, kinds, raw, stretches
-from floatscope_server.store.series_reads import LEVELS_AT_ONCE, View, coarsest, columns_of
+from floatscope_server.store.series_reads import LEVELS_AT_ONCE, View, coarsest, columns_of, size_bytes
 from floatscope_server.store.stretches import Piece, Stretch
+from floatscope_server.store.warm import Warm
 
 
 def tensor_names(seen: View) -> set[str]:
@@ -62,20 +66,56 @@ def fill(
 def _add_levels(
     seen: View, heat: HeatMap, width: int, group: Sequence[Piece], of_piece: Mapping[int, Sequence[Stretch]]
 ) -> None:
+    """Takes in the levels of some chunks, of each as one level of all tensors that have a value."""
     source = seen.source
     kind = kinds.DERIVED if heat.stat in DERIVED else kinds.STAT
-    pieces = {piece.number: piece for piece in group}
+    warm = source.warm or Warm(0)
+    keys = {p.number: ("heat", source.run, p.chunk, kind, heat.stat, width) for p in group}
+    whole: dict[int, tuple[tuple[str, ...], Level]] = {
+        number: known for number, key in keys.items() if (known := warm.get(key)) is not None
+    }
+    missing = [piece for piece in group if piece.number not in whole]
     found = chunks.levels(
         *(source.c, source.run, source.rank, kind, heat.stat, width),
-        chunks=[piece.chunk for piece in group if piece.chunk is not None],
+        chunks=[piece.chunk for piece in missing if piece.chunk is not None],
         thin=True,
     )
     what = f"levels of {heat.stat}, rank {source.rank}, {raw.range_of(group)}"
+    parts: dict[int, list[tuple[int, Level]]] = {}
     for number, part, level in damage.each(found, what):
-        piece = pieces[number]
-        names = source.tensor_names(piece)[part * kinds.LEVEL_SERIES : (part + 1) * kinds.LEVEL_SERIES]
-        with damage.reading(what):
-            if not stretches.is_whole(piece, of_piece[number]):
-                bounds = stretches.extents(level.bins, level.width, piece)
-                level = columns_of(level, stretches.which(*bounds, of_piece[number])[1])
-            heat.add_level(names, level)
+        parts.setdefault(number, []).append((part, level))
+    for piece in missing:
+        if piece.number in parts:
+            with damage.reading(what):
+                made = _put_together(source.tensor_names(piece), parts.pop(piece.number))
+            whole[piece.number] = made
+            warm.keep(keys[piece.number], made, size_bytes(made[1]))
+    for piece in group:
+        if piece.number not in whole:
+            continue
+        names, level = whole[piece.number]
+        inside = of_piece[piece.number]
+        if not stretches.is_whole(piece, inside):
+            bounds = stretches.extents(level.bins, level.width, piece)
+            level = columns_of(level, stretches.which(*bounds, inside)[1])
+        heat.add_level(names, level)
+
+
+def _put_together(
+    names: tuple[str, ...], parts: Sequence[tuple[int, Level]]
+) -> tuple[tuple[str, ...], Level]:
+    """One level of all tensors from those of 128 each; a part is not there if none of it has a value."""
+    size = kinds.LEVEL_SERIES
+    kept = tuple(name for part, _level in parts for name in names[part * size : (part + 1) * size])
+    levels = [level for _part, level in parts]
+    found = {
+        field: np.concatenate([getattr(level, field) for level in levels])
+        for field in ("minimum", "maximum", "count", "nan", "inf")
+    }
+    plain = {
+        field: np.broadcast_to(np.zeros((), np.int64), array.shape) if not array.any() else array
+        for field, array in found.items()
+        if field in ("nan", "inf")
+    }
+    made: dict[str, Any] = {**found, **plain, "count": levels[0].count[:1]}  # no map asks for counts
+    return kept, Level(width=levels[0].width, bins=levels[0].bins, **made)

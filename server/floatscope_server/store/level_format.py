@@ -49,4 +49,4 @@ def unpack_level(data: bytes, *, thin: bool = False) -> Level:
 
 
 def _counts(packed: NDArray[Any], shape: tuple[int, ...]) -> Int64:
-    return packed.astype(np.int64) if packed.size else np.zeros(shape, np.int64)
+    return packed.astype(np.int64) if packed.size else np.broadcast_to(np.zeros((), np.int64), shape)

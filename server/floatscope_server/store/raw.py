@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from sqlalchemy import Connection
 
 from floatscope.protocol.batch import Bool, Float32, Float64, Int64
-from floatscope_server.derived import combine
+from floatscope_server.derived import combine, format_max
 from floatscope_server.errors import Damaged
 from floatscope_server.store import blocks, damage, kinds, tiles
 from floatscope_server.store.stretches import Piece
 from floatscope_server.store.tensor_tables import TensorTables
+from floatscope_server.store.warm import Warm
 
+Decoded = TypeVar("Decoded", bound=tuple[Any, ...])
 AT_ONCE = 16  # chunks of one series that a query brings, so that a client that fetches all stays small
 
 
@@ -29,6 +31,7 @@ class Source:
     rank: int
     tensor_tables: TensorTables
     objects: tiles.Objects | None = None
+    warm: Warm | None = None
 
     def tensor_names(self, piece: Piece) -> tuple[str, ...]:
         """The columns of the piece."""
@@ -86,9 +89,9 @@ def scalars(
         found = tiles.scalars(source.c, source.run, source.rank, names, wanted, objects=source.objects)
         for tile in damage.each(found, f"scalars of rank {source.rank} in {range_of(group)}"):
             yield of_number[tile.chunk.number], tile.name, tile.values, tile.present
-    for piece, data in _blocks(source, kinds.SCALARS, "", pieces):
-        with damage.reading(f"scalars of rank {source.rank} in batch {piece.number}"):
-            have, values, present = blocks.scalar_block(data)
+    for piece, (have, values, present) in _decoded(
+        source, kinds.SCALARS, "", pieces, blocks.scalar_block, what="scalars"
+    ):
         for name in names:
             if name in have:
                 k = have.index(name)
@@ -124,17 +127,17 @@ def _hot_stats(
     tensor: str | None,
     tensors: Mapping[str, Mapping[str, Any]],
 ) -> Iterator[StatRows]:
-    readers = [_blocks(source, kinds.STAT, part, hot) for part in parts]
+    readers = [_decoded(source, kinds.STAT, part, hot, blocks.stat_block, what=part) for part in parts]
     ahead = [next(reader, None) for reader in readers]
     looked_up = rows(source, hot)
+    limit, limit_of = None, None
     for piece in hot:
         found: dict[str, tuple[Float32, Bool]] = {}
         for i, part in enumerate(parts):
             while (at := ahead[i]) is not None and at[0].number < piece.number:
                 ahead[i] = next(readers[i], None)
             if at is not None and at[0].number == piece.number:
-                with damage.reading(f"{part} of rank {source.rank} in batch {piece.number}"):
-                    found[part] = blocks.stat_block(at[1])
+                found[part] = at[1]
                 ahead[i] = next(readers[i], None)
         if not found:
             continue
@@ -145,8 +148,10 @@ def _hot_stats(
                 continue
             names = (tensor,)
             found = {part: (v[:, s : s + 1], p[:, s : s + 1]) for part, (v, p) in found.items()}
+        if piece.tensor_table != limit_of:
+            limit, limit_of = format_max(names, tensors), piece.tensor_table
         with damage.reading(f"{stat} of rank {source.rank} in batch {piece.number}"):
-            combined = combine(stat, found, names, tensors)
+            combined = combine(stat, found, names, tensors, limit=limit)
         if combined is not None:
             step = _stat_steps(source, piece, len(combined[0]), looked_up)
             yield StatRows(piece, names, step, *combined)
@@ -227,6 +232,34 @@ def _blocks(source: Source, kind: int, name: str, pieces: Sequence[Piece]) -> It
         return
     found = blocks.each(source.c, source.run, source.rank, kind, name, first_seq=min(hot), last_seq=max(hot))
     yield from ((hot[seq], data) for seq, data in found if seq in hot)
+
+
+def _decoded(
+    source: Source,
+    kind: int,
+    name: str,
+    pieces: Sequence[Piece],
+    decode: Callable[[bytes], Decoded],
+    *,
+    what: str,
+) -> Iterator[tuple[Piece, Decoded]]:
+    """The blocks of the pieces that are batches, in order, decoded or as they are remembered."""
+    hot = [piece for piece in pieces if piece.chunk is None]
+    keys = {piece.number: ("block", source.run, source.rank, kind, name, piece.number) for piece in hot}
+    warm = source.warm or Warm(0)
+    known = {piece.number: warm.get(keys[piece.number]) for piece in hot}
+    missing = _blocks(source, kind, name, [piece for piece in hot if known[piece.number] is None])
+    ahead = next(missing, None)
+    for piece in hot:
+        if known[piece.number] is not None:
+            yield piece, known.pop(piece.number)
+        elif ahead is not None and ahead[0].number == piece.number:
+            with damage.reading(f"{what} of rank {source.rank} in batch {piece.number}"):
+                found = decode(ahead[1])
+            size = sum(part.nbytes for part in found if isinstance(part, np.ndarray))
+            warm.keep(keys[piece.number], found, size)
+            yield piece, found
+            ahead = next(missing, None)
 
 
 def column(names: Sequence[str], tensor: str) -> int | None:

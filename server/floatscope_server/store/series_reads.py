@@ -22,6 +22,7 @@ from floatscope_server.reduce import bin_width
 from floatscope_server.store import chunks, damage, kinds, raw, stretches
 from floatscope_server.store.raw import Source
 from floatscope_server.store.stretches import Piece, Span, Stretch
+from floatscope_server.store.warm import Warm
 
 FEW_BREAKS = 32  # in the rows: each stretch is summarised by itself; more are put in order row by row
 LEVELS_AT_ONCE = 64  # chunks whose levels a query brings
@@ -186,24 +187,40 @@ def _levels(seen: View, width: int, kind: int, stat: str, name: str) -> Iterator
                 of_width.setdefault(best, []).append(piece)
     for best, group in of_width.items():
         for at in range(0, len(group), LEVELS_AT_ONCE):
-            some = group[at : at + LEVELS_AT_ONCE]
-            place = {
-                p.number: 0 if kind == kinds.SCALARS else raw.column(source.tensor_names(p), name)
-                for p in some
-            }
-            parts = {number: {at // kinds.LEVEL_SERIES} for number, at in place.items() if at is not None}
-            found = chunks.levels(
-                *(source.c, source.run, source.rank, kind, stat or name, best),
-                chunks=[p.chunk for p in some if p.chunk is not None and p.number in parts],
-                parts=parts,
-            )
-            what = f"levels of {stat or name}, rank {source.rank}, {raw.range_of(some)}"
-            level_of: dict[int, Level] = {}
-            for number, _part, level in damage.each(found, what):
-                column = (place[number] or 0) % kinds.LEVEL_SERIES
-                with damage.reading(what):
-                    level_of[number] = _one(level, slice(column, column + 1))
-            yield from ((piece, level_of.get(piece.number)) for piece in some)
+            yield from _levels_of(source, best, group[at : at + LEVELS_AT_ONCE], kind, stat, name)
+
+
+def _levels_of(
+    source: Source, width: int, group: Sequence[Piece], kind: int, stat: str, name: str
+) -> Iterator[tuple[Piece, Level | None]]:
+    place = {
+        p.number: 0 if kind == kinds.SCALARS else raw.column(source.tensor_names(p), name) for p in group
+    }
+    part_of = {number: at // kinds.LEVEL_SERIES for number, at in place.items() if at is not None}
+    chunk_of = {p.number: p.chunk for p in group if p.chunk is not None and p.number in part_of}
+    keys = {n: ("level", source.run, c, kind, stat or name, width, part_of[n]) for n, c in chunk_of.items()}
+    warm = source.warm or Warm(0)
+    level_of: dict[int, Level] = {n: known for n, key in keys.items() if (known := warm.get(key)) is not None}
+    missing = {number: {part_of[number]} for number in chunk_of if number not in level_of}
+    found = chunks.levels(
+        *(source.c, source.run, source.rank, kind, stat or name, width),
+        chunks=[chunk_of[number] for number in missing],
+        parts=missing,
+    )
+    what = f"levels of {stat or name}, rank {source.rank}, {raw.range_of(group)}"
+    for number, _part, level in damage.each(found, what):
+        level_of[number] = level
+        warm.keep(keys[number], level, size_bytes(level))
+    for piece in group:
+        known, column = level_of.get(piece.number), (place[piece.number] or 0) % kinds.LEVEL_SERIES
+        with damage.reading(what):
+            yield piece, None if known is None else _one(known, slice(column, column + 1))
+
+
+def size_bytes(level: Level) -> int:
+    """Memory that a decoded level takes, about."""
+    arrays = (level.minimum, level.maximum, level.mean, level.last)
+    return sum(array.nbytes for array in arrays if array is not None)
 
 
 def _usable(level: Level, piece: Piece, inside: Sequence[Stretch]) -> _Taken:
