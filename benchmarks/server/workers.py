@@ -32,6 +32,7 @@ from tests.server import postgres
 from tests.server.live import TOKEN, in_own_process, wait_for
 
 STATS = ("amax", "rms", "scale", "nan_count", "overflow_pct", "underflow_pct")
+READY = "Application startup complete"
 BEGIN_S = 120.0  # time to start and to make the batches
 KIND = {"Authorization": f"Bearer {TOKEN}", "Content-Type": wire_safetensors.CONTENT_TYPE}
 
@@ -133,9 +134,7 @@ def measure(load: Load, url: str, *, workers: int, diagnose: bool, agents: int, 
         with in_own_process(place / "data", **settings) as process:
             process.arguments = ("--workers", str(workers))
             client = process.start(seconds=BEGIN_S)
-            wait_for(
-                lambda: process.log.read_text().count("Application startup complete") == workers, seconds=BEGIN_S
-            )
+            wait_for(lambda: process.log.read_text().count(READY) == workers, seconds=BEGIN_S)
             run_ids = [f"run-{number}" for number in range(load.runs)]
             for run_id in run_ids:
                 client.open_run(run_id)
