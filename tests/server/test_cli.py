@@ -15,6 +15,7 @@ from pydantic import SecretStr
 
 from floatscope_server.access import FirstToken
 from floatscope_server.cli import _greet, main
+from floatscope_server.data_lock import DataLock
 from floatscope_server.settings import Settings, SettingsError, load
 from tests.server.live import TOKEN, Client, Process, free_port, in_own_process
 from tests.server.samples import body, rows
@@ -69,6 +70,31 @@ def test_the_first_start_makes_a_token_and_the_next_one_keeps_it(tmp_path: Path)
         assert mine.get("/readyz").json["status"] == "ready"
     finally:
         process.stop()
+
+
+def test_several_workers_need_postgresql(tmp_path: Path, refused: Callable[..., str]) -> None:
+    where = ["--data-dir", str(tmp_path)]
+    refused([*where, "--workers", "2"], "several workers need PostgreSQL", "FLOATSCOPE_DATABASE_URL")
+    refused([*where, "--advertise", "http://10.0.0.5:8322"], "several workers need PostgreSQL")
+    refused([*where, "--workers", "0"], "workers (FLOATSCOPE_WORKERS)")
+    for odd in ("10.0.0.5:8322", "https://10.0.0.5", "http://u:p@host", "http://host/path", "http://:1"):
+        refused([*where, "--advertise", odd], "advertise (FLOATSCOPE_ADVERTISE)", "http://host:port")
+
+
+def test_the_name_of_the_machine_in_what_it_advertises() -> None:
+    settings = load({"advertise": "http://{hostname}:8322"}, config=None)
+    assert settings.advertise_to == f"http://{socket.gethostname()}:8322"
+
+
+def test_a_data_directory_that_another_server_uses(tmp_path: Path, refused: Callable[..., str]) -> None:
+    lock = DataLock(tmp_path)
+    lock.take()
+    try:
+        said = refused(["--data-dir", str(tmp_path), "--port", str(free_port())], "another floatscope server")
+        assert f"process {os.getpid()}" in said
+        assert not (tmp_path / "floatscope.db").exists()
+    finally:
+        lock.release()
 
 
 @pytest.mark.timeout(60)
