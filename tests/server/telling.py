@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -105,12 +105,13 @@ class Bench:
         """As of a process that was started now: it remembers nothing."""
         return Outcome(teller=self.new_teller(), events=Events(), woken=lambda: None, changed=lambda: None)
 
-    def new_duty(self) -> Telling:
+    def new_duty(self, *, may_work: Callable[[], bool] = lambda: True) -> Telling:
         return Telling(
             database=self.database,
             teller=self.new_teller(),
             events=Events(),
             woken=lambda: None,
+            may_work=may_work,
             clock=lambda: self.now,
         )
 

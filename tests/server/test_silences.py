@@ -174,6 +174,15 @@ def test_silences_over_http(server: Client) -> None:
     assert server.call("DELETE", "/api/v1/silences/none").status == 404
 
 
+def test_alerts_of_a_project_and_of_a_state(server: Client) -> None:
+    def ids(query: str) -> list[str]:
+        return [alert["id"] for alert in server.get(f"/api/v1/alerts?{query}").json["items"]]
+
+    assert (ids("project=p&state=firing"), ids("project=q"), ids("state=silenced")) == (["f1"], [], [])
+    server.call("POST", "/api/v1/silences", {"project": "p"})
+    assert (ids("project=p&state=silenced"), ids("state=firing")) == (["f1"], [])
+
+
 @pytest.mark.parametrize(
     ("given", "field"),
     [

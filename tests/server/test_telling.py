@@ -107,7 +107,7 @@ def test_a_run_that_ended_is_not_repeated_until_it_is_resumed(bench: Bench) -> N
 def test_a_list_shows_the_newest_deliveries_and_lines_also_of_who_did_not_lead(bench: Bench) -> None:
     bench.channel("team", repeat_s=MINUTE)
     bench.verdict(critical(1), warning(2))
-    bench.pass_time(30 * MINUTE)
+    bench.pass_time(6 * MINUTE)
     with bench.statements() as seen, bench.database.read() as c:
         found = outbox.deliveries(c, ["f1", "f2"], newest=3)
         lines = alerts.history(c, ["f1", "f2"], newest=1)
@@ -289,6 +289,22 @@ def test_a_message_that_is_queued_already_is_not_queued_again(bench: Bench) -> N
         c.exec_driver_sql("update telling set told = null, messages = 0")
         assert bench.new_teller().tell(c, run, Touched(changed=["f1"]), now=bench.now) == 0
     assert len(bench.said()) == 1
+
+
+def test_a_worker_without_the_duty_tells_nothing(bench: Bench) -> None:
+    asked = threading.Event()
+
+    def may_work() -> bool:
+        asked.set()
+        return False
+
+    bench.verdict(warning())
+    bench.now += HOUR
+    idle = bench.new_duty(may_work=may_work)
+    idle.start()
+    assert asked.wait(10)
+    idle.stop()
+    assert bench.said() == []
 
 
 def test_the_thread_sleeps_until_something_is_due_and_ends(bench: Bench) -> None:

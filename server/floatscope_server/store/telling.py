@@ -52,6 +52,18 @@ def of_run(c: Connection, run: int, alert_ids: Collection[str]) -> list[Line]:
     return [_line(row) for row in c.execute(query)]
 
 
+def held_runs(c: Connection, channel: str, *, now: float, limit: int) -> list[str]:
+    """Ids of the runs of these lines, ascending."""
+    lines = (
+        select(_t.c.run)
+        .where(_t.c.channel == channel, _t.c.waits == QUIET, _t.c.due <= now)
+        .order_by(_t.c.alert)
+        .limit(limit)
+    )
+    query = select(tables.run.c.run_id).where(tables.run.c.id.in_(lines)).order_by(tables.run.c.run_id)
+    return list(c.execute(query).scalars())
+
+
 def held(c: Connection, channel: str, *, now: float, limit: int) -> list[Line]:
     """Lines of a channel that waited for the end of its quiet hours, which has come; locked."""
     query = (
@@ -137,6 +149,13 @@ def look_again(c: Connection, alert_ids: Collection[str], *, now: float) -> None
 def look_again_at_channel(c: Connection, channel_id: str, *, now: float) -> None:
     """The terms of a channel changed: what it hears of is decided anew."""
     c.execute(update(_t).where(_t.c.channel == channel_id).values(due=now))
+
+
+def lies_ahead(c: Connection, *, now: float) -> bool:
+    """Whether anything was told, or began, at a time that has not come: the clock went back since."""
+    told = select(_t.c.alert).where(or_(_t.c.told_at > now, _t.c.raised_at > now)).limit(1)
+    began = select(tables.alert.c.id).where(tables.alert.c.firing_since > now).limit(1)
+    return any(c.execute(query).first() is not None for query in (told, began))
 
 
 def clock_went_back(c: Connection, *, now: float) -> None:

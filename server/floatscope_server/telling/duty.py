@@ -114,7 +114,12 @@ class Telling:
 
     def _mind_the_clock(self, now: float) -> None:
         """After a start, or when the clock went back, times that lie ahead say nothing."""
-        if self._last is None or now < self._last - WENT_BACK_S:
+        went_back = self._last is not None and now < self._last - WENT_BACK_S
+        if self._last is None:
+            with self._database.read() as c:
+                went_back = telling.lies_ahead(c, now=now)
+        if went_back:
+            _log.warning("the clock went back; what was to be told later is looked at anew")
             with self._database.write() as c:
                 telling.clock_went_back(c, now=now)
         self._last = now

@@ -85,16 +85,15 @@ class Teller:
         """Tells in one message what the quiet hours of a channel held back and still fires."""
         channel = channels.get(c, channel_id)
         terms = self._terms(channel)
+        run_ids = telling.held_runs(c, channel_id, now=now, limit=SUMMARY_LINES)
+        run_of = {run_id: runs.find(c, run_id, lock=True) for run_id in run_ids}  # before their alerts
         lines = telling.held(c, channel_id, now=now, limit=SUMMARY_LINES)
         found = alerts.of_ids(c, {line.alert for line in lines})
-        run_of: dict[str, RunRecord | None] = {}
         begun: list[_Told] = []
         for line in lines:
             alert = found[line.alert]
-            if alert.run_id not in run_of:
-                run_of[alert.run_id] = runs.find(c, alert.run_id)
-            run = run_of[alert.run_id]
-            if run is None:
+            run = run_of.get(alert.run_id)
+            if run is None:  # held back since, or deleted: the next summary's
                 continue
             decision = decide(_situation(alert, run, now), line.heard, terms, now)
             if decision.event is None:
