@@ -21,6 +21,7 @@ from floatscope_server.store.kinds import LEVEL_SERIES, TILE_SERIES
 from floatscope_server.store.tiles import HistogramTile, Makeup, ScalarTile, StatTile, pack_series
 
 Columns = slice | Int64
+GROUP_SERIES = 3 * LEVEL_SERIES
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,10 +181,17 @@ def level_parts(
     step: Int64, values: NDArray[Any], present: Bool, widths: Sequence[int]
 ) -> Iterator[tuple[int, Level]]:
     """(part, level) of every width, of time-major values [T, S]; parts without any value are left out."""
-    for part, start in enumerate(range(0, values.shape[1], LEVEL_SERIES)):
-        columns = slice(start, start + LEVEL_SERIES)
-        for level in levels_of(step, values[:, columns], present[:, columns], widths):
-            yield part, level
+    parts = range(0, values.shape[1], LEVEL_SERIES)
+    filled = [part for part, start in enumerate(parts) if present[:, start : start + LEVEL_SERIES].any()]
+    for level in levels_of(step, values, present, widths):
+        for part in filled:
+            yield part, level.series(part * LEVEL_SERIES, (part + 1) * LEVEL_SERIES)
+
+
+def column_groups(at: Layout) -> Iterator[slice]:
+    """Columns in groups of whole parts of levels. Wide ones are quicker, narrow ones take less memory."""
+    for start in range(0, len(at.names), GROUP_SERIES):
+        yield slice(start, start + GROUP_SERIES)
 
 
 def levels_of(step: Int64, values: NDArray[Any], present: Bool, widths: Sequence[int]) -> Iterator[Level]:

@@ -9,7 +9,7 @@ are powers of four, so a bin of any power of two that is at least w is a union o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -44,6 +44,14 @@ class Level:
     inf: Int64
     mean: Float64 | None = None
     last: NDArray[Any] | None = None
+
+    def series(self, first: int, stop: int) -> Level:
+        """Only the series from ``first`` up to, not including, ``stop``."""
+        kept: dict[str, Any] = {
+            name: None if (array := getattr(self, name)) is None else array[first:stop]
+            for name in _PER_SERIES
+        }
+        return replace(self, **kept)
 
 
 def widths(step: Int64) -> tuple[int, ...]:
@@ -84,8 +92,10 @@ def summarise(step: Int64, values: NDArray[Any], present: Bool | None, width: in
         good = count
     else:
         there = np.ones(values.shape, bool) if present is None else present
-        nan = bins.reduce(np.add, np.isnan(values) & there, dtype=np.int64)
-        inf = bins.reduce(np.add, np.isinf(values) & there, dtype=np.int64)
+        nan, inf = (
+            bins.reduce(np.add, odd, dtype=np.int64) if odd.any() else np.zeros(shape, np.int64)
+            for odd in (np.isnan(values) & there, np.isinf(values) & there)
+        )
         low, high = (np.where(finite, values, values.dtype.type(sign * np.inf)) for sign in (1, -1))
         good = count - nan - inf
         at = bins.reduce(np.maximum, np.where(finite, np.arange(len(step), dtype=np.int32)[:, None], -1))

@@ -203,8 +203,9 @@ class Rewriter:
             if name in wanted:
                 kept[name] = (values, present)
             if name not in DERIVED:
-                for part, level in chunk_columns.level_parts(at.stat_step, values, present, widths):
-                    writer.level(kinds.STAT, name, part, level)
+                for group in chunk_columns.column_groups(at):
+                    of_group = values[:, group], present[:, group]
+                    self._levels(kinds.STAT, name, group, at, of_group, widths, writer)
         if kept:
             self._derived(at, widths, kept, tensors, writer)
 
@@ -224,8 +225,7 @@ class Rewriter:
         tensors: Described,
         writer: ChunkWriter,
     ) -> None:
-        for start in range(0, len(at.names), LEVEL_SERIES):
-            columns = slice(start, start + LEVEL_SERIES)
+        for columns in chunk_columns.column_groups(at):
             parts = {
                 name: (values[:, columns], present[:, columns]) for name, (values, present) in kept.items()
             }
@@ -233,8 +233,21 @@ class Rewriter:
                 of_stat = {name: parts[name] for name in needs(stat, list(kept))}
                 made = combine(stat, of_stat, at.names[columns], tensors)
                 if made is not None:
-                    for level in chunk_columns.levels_of(at.stat_step, *made, widths):
-                        writer.level(kinds.DERIVED, stat, start // LEVEL_SERIES, level)
+                    self._levels(kinds.DERIVED, stat, columns, at, made, widths, writer)
+
+    def _levels(
+        self,
+        kind: int,
+        name: str,
+        columns: slice,
+        at: Layout,
+        of_columns: tuple[Float32, Bool],
+        widths: tuple[int, ...],
+        writer: ChunkWriter,
+    ) -> None:
+        first = columns.start // LEVEL_SERIES
+        for part, level in chunk_columns.level_parts(at.stat_step, *of_columns, widths):
+            writer.level(kind, name, first + part, level)
 
     def _histograms(self, run: int, rank: int, work: Work, at: Layout, writer: ChunkWriter) -> None:
         self._go_on()
