@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from floatscope_server import migrate
 from floatscope_server.alerting import Touched
 from floatscope_server.database import Database
 from floatscope_server.store import alerts, outbox, runs
@@ -289,6 +290,21 @@ def test_a_message_that_is_queued_already_is_not_queued_again(bench: Bench) -> N
         c.exec_driver_sql("update telling set told = null, messages = 0")
         assert bench.new_teller().tell(c, run, Touched(changed=["f1"]), now=bench.now) == 0
     assert len(bench.said()) == 1
+
+
+def test_a_database_of_before_goes_on_with_what_its_channels_heard(database: Database) -> None:
+    bench = Bench(database)
+    bench.verdict(critical(1))
+    bench.verdict(critical(7), run="other")
+    bench.act("f7", "acknowledge")
+    migrate.downgrade(database, revision="0006")
+    migrate.upgrade(database)
+    bench.outcome = bench.new_outcome()
+    assert bench.verdict(critical(1, state="recovered")) == [("recovered", "f1")]
+    assert bench.verdict(critical(7, state="recovered"), run="other") == [("recovered", "f7")]
+    with database.read() as c:
+        found = outbox.deliveries(c, ["f1"])["f1"]
+    assert [delivery.event for delivery in found] == ["raised", "recovered"]
 
 
 def test_a_worker_without_the_duty_tells_nothing(bench: Bench) -> None:
