@@ -16,16 +16,19 @@ import pytest
 from sqlalchemy import func, select
 
 from floatscope.protocol.runinfo import RunInfo
-from floatscope_server import migrate, tables
+from floatscope_server import export, migrate, tables
+from floatscope_server.data_lock import DataLock
 from floatscope_server.database import Database
 from floatscope_server.dbtool import moving
 from floatscope_server.dbtool.cli import main
 from floatscope_server.dbtool.opening import CannotDo
+from floatscope_server.services import Services
 from floatscope_server.settings import Settings
 from floatscope_server.store import copying, runs
+from floatscope_server.store.stretches import Span
 from tests.server import postgres
 from tests.server.every_table import fill, services_over
-from tests.server.samples import body, ingest, rows
+from tests.server.samples import TABLE, body, ingest, lines, rows
 
 Run = Callable[..., tuple[int, str, str]]
 _OUT = "postgresql://"
@@ -305,6 +308,50 @@ def test_downgrades_refuse_to_lose_anything(db: Run, database: Database, setting
         assert runs.get(c, "r").arrivals == 7
 
 
+def test_unpack_makes_way_for_the_older_schema(db: Run, database: Database, settings: Settings) -> None:
+    services = services_over(database, settings)
+    services.lifecycle.open("r", RunInfo(name="r", tensors=TABLE))
+    for seq in range(4):
+        ingest(services, "r", seq, body(rows(seq * 40, 40)))
+    with database.read() as c:
+        run = runs.get(c, "r")
+    assert services.compactor.rewriter.rewrite(run.id, 0, whole=True) == 1
+    before = exported(services)
+    code, _out, err = db("downgrade", "0004", "--discard")
+    assert (code, "floatscope db unpack" in err) == (2, True)
+    code, out, err = db("unpack", "--json")
+    assert (code, json.loads(out)) == (0, {"chunks": 1}), err
+    assert exported(services) == before
+    assert db("verify")[0] == 0
+    assert db("downgrade", "0004", "--discard")[0] == 0
+    assert db("upgrade")[0] == 0
+    assert exported(services) == before
+
+
+def exported(services: Services) -> list[str]:
+    with services.database.read() as c:
+        run = runs.get(c, "r")
+    found = export.rows(services.database, run.id, (0,), Span(0, 10**9), tensor_tables=services.tensor_tables)
+    return lines(list(found))
+
+
+def test_what_needs_the_file_for_itself_refuses_while_a_server_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    database = Database(f"sqlite:///{tmp_path / 'floatscope.db'}")
+    migrate.upgrade(database)
+    database.close()
+    lock = DataLock(tmp_path)
+    lock.take()
+    there = f"sqlite:///{tmp_path / 'to.db'}"
+    for arguments in (["compact"], ["unpack"], ["move", "--to", there], ["downgrade", "0008"]):
+        code, _out, err = runner(capsys)(*arguments, "--data-dir", str(tmp_path))
+        assert (code, "stop it first" in err) == (2, True)
+    assert runner(capsys)("status", "--data-dir", str(tmp_path))[0] == 0
+    lock.release()
+    assert runner(capsys)("compact", "--data-dir", str(tmp_path))[0] == 0
+
+
 def test_compact_gives_room_back(db: Run, database: Database, settings: Settings) -> None:
     fill(database, settings, leave_empty=("garbage",))
     services = services_over(database, settings)
@@ -345,7 +392,7 @@ def test_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(SystemExit) as ended:
             main(arguments)
         assert ended.value.code == 2
-    for name in ("status", "upgrade", "downgrade", "backup", "move", "compact", "purge"):
+    for name in ("status", "upgrade", "downgrade", "backup", "verify", "move", "compact", "unpack", "purge"):
         with pytest.raises(SystemExit) as ended:
             main([name, "--help"])
         assert ended.value.code == 0

@@ -14,13 +14,16 @@ from typing import Any
 from sqlalchemy.exc import SQLAlchemyError
 
 from floatscope_server import migrate
+from floatscope_server.chunk_writer import Interrupted
 from floatscope_server.dbtool import backup, moving, purging, status
-from floatscope_server.dbtool.opening import CannotDo, connect, opened, reason, shown
+from floatscope_server.dbtool.opening import CannotDo, alone, connect, opened, reason, shown
 from floatscope_server.dbtool.verify import Counted, verify
 from floatscope_server.migrate import SchemaError
 from floatscope_server.objects.opening import open_objects
 from floatscope_server.settings import Settings, SettingsError, load
 from floatscope_server.store import losses
+from floatscope_server.store.tensor_tables import TensorTables
+from floatscope_server.unpacking import Unpacker
 
 EXIT_USAGE = 2
 EXIT_FAULTS = 1
@@ -73,7 +76,7 @@ def _upgrade(settings: Settings, args: argparse.Namespace) -> int:
 
 def _downgrade(settings: Settings, args: argparse.Namespace) -> int:
     migrate.check_known(args.revision)
-    with opened(settings) as database:
+    with alone(settings), opened(settings) as database:
         with database.read() as c:
             lost = losses.below(c, args.revision)
         if lost and not args.discard:
@@ -112,7 +115,7 @@ def _verify(settings: Settings, args: argparse.Namespace) -> int:
 
 def _move(settings: Settings, args: argparse.Namespace) -> int:
     to = Settings(database_url=args.to).database
-    with opened(settings) as database:
+    with alone(settings), opened(settings) as database:
         moved = moving.move(database, to, progress=lambda line: print(line, file=sys.stderr))
     told = {"from": shown(settings.database), "to": shown(to), "rows": moved.rows}
     _tell(args, told, [f"{sum(moved.rows.values())} rows are at {shown(to)}; the source is unchanged"])
@@ -120,11 +123,33 @@ def _move(settings: Settings, args: argparse.Namespace) -> int:
 
 
 def _compact(settings: Settings, args: argparse.Namespace) -> int:
-    with opened(settings, current=False) as database:
+    with alone(settings), opened(settings, current=False) as database:
         before = status.on_disk(database)
         database.rewrite()
         after = status.on_disk(database)
     _tell(args, {"before_bytes": before, "after_bytes": after}, [f"{before} bytes -> {after} bytes"])
+    return 0
+
+
+def _unpack(settings: Settings, args: argparse.Namespace) -> int:
+    unpacked = 0
+    with alone(settings), opened(settings) as database:
+        unpacker = Unpacker(
+            database=database,
+            tensor_tables=TensorTables(),
+            worker=f"unpack-{database.name}",
+            objects=open_objects(settings),
+        )
+        try:
+            for run, rank, chunks in unpacker.unpack_all():
+                unpacked += chunks
+                print(f"run {run} rank {rank}: {chunks} chunks unpacked", file=sys.stderr)
+        except Interrupted as error:
+            raise CannotDo(
+                "a server works on this database, or deleted runs are still there; stop the server, wait a "
+                "minute and run floatscope db purge first"
+            ) from error
+    _tell(args, {"chunks": unpacked}, [f"{unpacked} chunks are hot blocks again"])
     return 0
 
 
@@ -211,7 +236,14 @@ def _parser() -> argparse.ArgumentParser:
         _compact,
         "rewrite the database so that free room is given back",
         "compact",
-        "SQLite: batches wait meanwhile, so better stop the server. PostgreSQL: VACUUM of every table.",
+        "SQLite: stop the server first. PostgreSQL: VACUUM of every table.",
+    )
+    add(
+        "unpack",
+        _unpack,
+        "make hot blocks of all chunks, before going back to schema 0004",
+        "unpack",
+        "Stop the server first. Takes more room than the chunks did.",
     )
     purge = add("purge", _purge, "remove now what is deleted or over its time", "purge --dry-run")
     purge.add_argument("--dry-run", action="store_true", help="only say what would go")

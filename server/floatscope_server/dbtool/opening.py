@@ -10,6 +10,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from floatscope_server import migrate
+from floatscope_server.data_lock import AlreadyServed, DataLock
 from floatscope_server.database import Database
 from floatscope_server.settings import Settings
 
@@ -34,6 +35,26 @@ def opened(settings: Settings, *, current: bool = True) -> Iterator[Database]:
         yield database
     finally:
         database.close()
+
+
+@contextmanager
+def alone(settings: Settings) -> Iterator[None]:
+    """No server works on the data directory meanwhile. Raises CannotDo if one does.
+
+    Of PostgreSQL this cannot be known; there it is only asked for in the help.
+    """
+    if settings.database_url is not None or not settings.data_dir.is_dir():
+        yield
+        return
+    lock = DataLock(settings.data_dir)
+    try:
+        lock.take()
+    except AlreadyServed as error:
+        raise CannotDo(f"a server ({error}) works on {settings.data_dir}; stop it first") from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def connect(url: str, *, synchronous: str = "FULL") -> Database:
