@@ -23,6 +23,7 @@ from floatscope_server.notify.environment import check_environment_url
 from floatscope_server.notify.targets import WebhookRefused
 from floatscope_server.settings import DEFAULT_PORT, Settings, SettingsError, load
 from floatscope_server.worker_process import open_database, set_up_log, work, work_in_own_process
+from floatscope_server.workers import door
 from floatscope_server.workers.processes import Supervisor
 
 EXIT_USAGE = 2
@@ -70,23 +71,29 @@ def serve(settings: Settings) -> int:
         url = settings.slack_webhook_url.get_secret_value()
         check_environment_url(url, allow_private=settings.allow_private_webhooks)
     _prepare_data_dir(settings.data_dir)
+    if settings.advertise is not None:
+        _check_private_listeners(settings)
     with _data_of_one_server(settings), _listen(settings.host, settings.port) as listener:
         database = _open_database(settings)
         has_token = settings.token is not None
         first = first_token(database, data_dir=settings.data_dir, from_environment=has_token, now=time.time())
         _greet(settings, first)
         if settings.workers == 1:
-            return _work(settings, database, listener)
+            return work(settings, database, listener)
         database.close()
         return Supervisor(work_in_own_process, settings.model_dump(), listener, count=settings.workers).run()
 
 
-def _work(settings: Settings, database: Database, listener: socket.socket) -> int:
+def _check_private_listeners(settings: Settings) -> None:
+    """Workers open them later, each its own; what is wrong with the address is better said at once."""
     try:
-        return work(settings, database, listener)
+        for number in range(settings.workers):
+            door.listen(settings.advertise_to, number=number)[0].close()
     except OSError as error:
-        where = settings.advertise or "the loopback address"
-        raise CannotStart(f"cannot listen for other workers at {where}: {error.strerror or error}") from error
+        raise CannotStart(
+            f"cannot listen for other workers at {settings.advertise_to} ({error.strerror or error}); "
+            "--advertise takes an address of this machine, and as many free ports from there as workers"
+        ) from error
 
 
 @contextmanager

@@ -81,6 +81,14 @@ def test_several_workers_need_postgresql(tmp_path: Path, refused: Callable[..., 
         refused([*where, "--advertise", odd], "advertise (FLOATSCOPE_ADVERTISE)", "http://host:port")
 
 
+def test_an_address_for_other_workers_that_is_not_of_this_machine(
+    tmp_path: Path, refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLOATSCOPE_DATABASE_URL", "postgresql://nobody@127.0.0.1:1/nothing")
+    where = ["--data-dir", str(tmp_path), "--advertise", "http://192.0.2.1:8322"]
+    refused(where, "cannot listen for other workers at http://192.0.2.1:8322")
+
+
 def test_the_name_of_the_machine_in_what_it_advertises() -> None:
     settings = load({"advertise": "http://{hostname}:8322"}, config=None)
     assert settings.advertise_to == f"http://{socket.gethostname()}:8322"
