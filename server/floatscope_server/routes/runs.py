@@ -14,7 +14,7 @@ from floatscope.protocol.errors import ProtocolError
 from floatscope.protocol.names import MAX_NAME_BYTES, RUN_ID_PATTERN, check_run_id
 from floatscope.protocol.runinfo import RunInfo, text
 from floatscope_server import body
-from floatscope_server.answers import Json
+from floatscope_server.answers import Json, Numbers
 from floatscope_server.callers import By
 from floatscope_server.errors import Refused, from_protocol
 from floatscope_server.routes import fields
@@ -107,7 +107,7 @@ def list_runs(
         firing = alerts.firing(c, [run.id for run in found])
     more = found[limit - 1].id if len(found) > limit else None
     items = [shown(run) | {"firing_alerts": firing.get(run.id, 0)} for run in found[:limit]]
-    return Json({"items": items, "next_cursor": fields.next_cursor(more)})
+    return Numbers({"items": items, "next_cursor": fields.next_cursor(more)})
 
 
 @router.get("/runs/{run_id}", response_class=Json)
@@ -201,7 +201,7 @@ def shown(run: RunRecord) -> dict[str, Any]:
         "onset_step": run.onset_step,
         "first_step": run.first_step,
         "last_step": run.last_step,
-        "last_loss": run.last_loss,
+        "last_loss": strict_json.plain(run.last_loss),
         "created": iso(run.created),
         "last_seen": None if run.last_seen is None else iso(run.last_seen),
         "diagnosis_error": run.diagnosis_error,

@@ -13,13 +13,14 @@ from floatscope.protocol import strict_json
 from floatscope.protocol.runinfo import RunInfo
 from floatscope_server import tables
 from floatscope_server.database import upsert
-from floatscope_server.errors import Damaged, RunNotFound
+from floatscope_server.errors import RunNotFound
 from floatscope_server.store import damage
 
 _RECIPE_KEYS = ("name", "fp8_format", "margin", "amax_history_len", "amax_compute_algo", "backend")
 _LISTED = [column for column in tables.run.c if column.name not in ("info_json", "bytes", "deleted")]
 _HERE = tables.run.c.deleted.is_(None)
 LOSS_CHARS = 25  # the longest float in JSON
+_NAMES = tuple(column.name for column in _LISTED)
 ENDED = ("finished", "failed", "crashed")
 REBUILD: Mapping[str, Any] = {
     "revision": tables.run.c.revision + 1,
@@ -274,16 +275,14 @@ def _described(run_id: str, described: RunInfo) -> dict[str, Any]:
 
 
 def _record(row: Row[Any]) -> RunRecord:
-    values = dict(row._mapping)
+    values: dict[str, Any] = dict(zip(_NAMES, row, strict=True))
     loss, recipe = values.pop("last_loss_json"), values.pop("recipe_json")
     try:
-        with damage.reading(f"row of run {row.run_id}"):
-            values["last_loss"] = (
-                None if loss is None else strict_json.number(json.loads(loss), field="last_loss")
-            )
-            values["recipe"] = dict(json.loads(recipe))
-    except Damaged as error:  # a list of runs must not fail for one of them
-        values |= {"last_loss": None, "recipe": {}, "damaged": error.part}
+        values["last_loss"] = None if loss is None else strict_json.number(json.loads(loss), field="loss")
+        values["recipe"] = dict(json.loads(recipe))
+    except (ValueError, TypeError):  # a list of runs must not fail for one of them
+        damaged = f"row of run {values['run_id']}"
+        values |= {"last_loss": None, "recipe": {}, "damaged": damaged}
     return RunRecord(**values)
 
 
