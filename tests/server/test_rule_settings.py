@@ -225,6 +225,8 @@ def test_how_often_a_rule_fired_and_what_people_said(database: Database, setting
     services = services_on(database, settings)
     for run_id, project in (("a", "p"), ("b", "p"), ("c", "p"), ("d", "q")):
         trained(services, run_id, "garbled", project=project)
+    for run_id, project in (("e", "p"), ("f", "q")):
+        trained(services, run_id, "throttled", project=project)
     with database.write() as c:
         ids = [alerts.of_run(c, runs.get(c, run_id).id)[0].id for run_id in "abcd"]
         for alert, events in zip(
@@ -241,5 +243,7 @@ def test_how_often_a_rule_fired_and_what_people_said(database: Database, setting
         assert rule_history.of_run(c, runs.get(c, "b").id) == {
             ids[1]: rule_history.Raised(SPIKE, "not_the_cause")
         }
+        with_stalls = rule_history.firing(c), rule_history.firing(c, project="p")
+    assert with_stalls == ({STALL: 2}, {STALL: 1})
     assert fired[SPIKE] == rule_history.Fired(4, 1, 1)
     assert mine[SPIKE] == rule_history.Fired(3, 1, 1)

@@ -7,11 +7,13 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import anyio.to_thread
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
+from sqlalchemy import Connection
 from starlette.responses import Response
 
 from floatscope.protocol.names import MAX_NAME_BYTES, RUN_ID_PATTERN
@@ -82,8 +84,8 @@ def list_rules(services: Use, project: Text = None) -> Response:
         fields.name(project, field="project")
     with services.database.read() as c:
         stored = rule_settings.listed(c)
-        fired = rule_history.by_rule(c, since=time.time() - FIRED_DAYS * DAY_S, project=project)
-    items = [_shown(text, stored, fired, project) for text in services.rule_book.texts.values()]
+        history = _history(c, project)
+    items = [_shown(text, stored, history, project) for text in services.rule_book.texts.values()]
     return Json({"items": items, "next_cursor": None})
 
 
@@ -95,8 +97,8 @@ def show_rule(code: Code, services: Use, project: Text = None) -> Response:
         fields.name(project, field="project")
     with services.database.read() as c:
         stored = rule_settings.listed(c, rule=code)
-        fired = rule_history.by_rule(c, since=time.time() - FIRED_DAYS * DAY_S, project=project)
-    return Json({**_shown(text, stored, fired, project), "sections": dict(text.sections)})
+        history = _history(c, project)
+    return Json({**_shown(text, stored, history, project), "sections": dict(text.sections)})
 
 
 @router.put("/rules/{code}/settings", openapi_extra=fields.body_of(SettingIn), response_class=Json)
@@ -216,13 +218,26 @@ def _storable(text: str) -> str:
     return text.encode("utf-8", "replace").decode().replace("\x00", "")
 
 
+@dataclass(frozen=True)
+class _History:
+    fired: Mapping[str, Fired]
+    firing: Mapping[str, int]
+
+
+def _history(c: Connection, project: str | None) -> _History:
+    since = time.time() - FIRED_DAYS * DAY_S
+    return _History(
+        rule_history.by_rule(c, since=since, project=project), rule_history.firing(c, project=project)
+    )
+
+
 def _shown(
-    text: RuleText, stored: Sequence[StoredSetting], fired: Mapping[str, Fired], project: str | None
+    text: RuleText, stored: Sequence[StoredSetting], history: _History, project: str | None
 ) -> dict[str, Any]:
     rule = text.rule
     mine = {s.project: s for s in stored if s.rule == rule.code}
     holds = mine.get(project or EVERY) or mine.get(EVERY)
-    seen = fired.get(rule.code, Fired())
+    seen = history.fired.get(rule.code, Fired())
     return {
         "code": rule.code,
         "name": rule.name,
@@ -242,6 +257,7 @@ def _shown(
         "set_severity": None if holds is None else holds.severity,
         "settings": [_setting(s) for s in mine.values()],
         "docs": text.docs_path,
+        "runs_firing": history.firing.get(rule.code, 0),
         "fired": {
             "days": FIRED_DAYS,
             "count": seen.count,

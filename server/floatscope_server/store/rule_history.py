@@ -61,6 +61,15 @@ def by_rule(c: Connection, *, since: float, project: str | None = None) -> dict[
     return found
 
 
+def firing(c: Connection, *, project: str | None = None) -> dict[str, int]:
+    """Number of runs on which each rule fires now."""
+    rule = _field(c, "rule").label("rule")
+    query = select(rule, func.count(_alert.c.run.distinct())).where(_alert.c.state == "firing")
+    if project is not None:
+        query = query.join(_run, _run.c.id == _alert.c.run).where(_run.c.project == project)
+    return {str(row[0]): int(row[1]) for row in c.execute(query.group_by(rule))}
+
+
 def recent_runs(c: Connection, *, since: float, project: str | None, limit: int) -> list[str]:
     """Ids of the runs that were heard of since then, those heard of last first."""
     heard = func.coalesce(_run.c.last_seen, _run.c.created)
