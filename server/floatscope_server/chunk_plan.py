@@ -26,8 +26,8 @@ class Limits:
     rows: int = 4096
     merged_rows: int = 2048
     cells: int = 1 << 24
-    series_cells: int = 1 << 23
-    histogram_cells: int = 1 << 24
+    series_cells: int = 1 << 22
+    histogram_cells: int = 1 << 23
     scalar_cells: int = 1 << 22
     hot_batches: int = 512
     portion_bytes: int = 1 << 20

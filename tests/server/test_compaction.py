@@ -67,7 +67,7 @@ def tale(database: Database, shapes: Sequence[Shape] = TALE) -> Story:
 
 @pytest.mark.parametrize("after_commit", [False, True])
 def test_a_death_between_any_two_transactions(database: Database, after_commit: bool) -> None:
-    deaths = 0
+    deaths, step = 0, 1 if database.dialect == "sqlite" else 3  # by the same code, and slower
     while True:
         story = tale(database, TALE[:1])
         story.rewriter(limits=SMALL).rewrite(story.run, 0, whole=True)
@@ -79,7 +79,7 @@ def test_a_death_between_any_two_transactions(database: Database, after_commit: 
         try:
             dying.rewrite(story.run, 0, whole=True)
         except Stopped:
-            deaths += 1
+            deaths += step
         else:
             break
         story.check_batches()
