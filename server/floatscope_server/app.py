@@ -12,7 +12,7 @@ from importlib.metadata import version
 import anyio
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DatabaseError, InternalError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -32,7 +32,7 @@ from floatscope_server.compaction import Compactor
 from floatscope_server.database import Database
 from floatscope_server.diagnosis import Diagnosis, Engines
 from floatscope_server.doorkeeper import Doorkeeper
-from floatscope_server.errors import Problem
+from floatscope_server.errors import Damaged, Problem
 from floatscope_server.events import Events
 from floatscope_server.gate import Gate
 from floatscope_server.ingest import Ingest
@@ -47,6 +47,7 @@ from floatscope_server.objects.opening import open_objects
 from floatscope_server.objects.sweeper import Sweeper
 from floatscope_server.origins import networks
 from floatscope_server.outcome import Outcome
+from floatscope_server.reference import Reference
 from floatscope_server.removing import Remover
 from floatscope_server.retention import Policy, Retention
 from floatscope_server.routes import (
@@ -60,6 +61,7 @@ from floatscope_server.routes import (
     health,
     login,
     pages,
+    reference,
     rules,
     runs,
     series,
@@ -225,6 +227,7 @@ def create_app(
         telling=telling,
         pages=Pages(),
         static_files=StaticFiles(),
+        reference=Reference(cookie=cookie),
         ingest_slots=anyio.CapacityLimiter(INGEST_SLOTS),
     )
 
@@ -267,6 +270,9 @@ def create_app(
         version=services.version,
         docs_url=None,
         redoc_url=None,
+        openapi_url=None,  # routes/reference.py has it
+        redirect_slashes=False,
+        generate_unique_id_function=lambda route: route.name,
         lifespan=lifespan,
         middleware=[
             *private,
@@ -280,6 +286,7 @@ def create_app(
     app.include_router(health.router)
     app.include_router(login.router)
     app.include_router(pages.router)
+    app.include_router(reference.router)
     for module in (
         runs,
         batches,
@@ -352,6 +359,13 @@ def _answer_errors(app: FastAPI) -> None:
         return answer(
             request, Problem(503, "Storage is not available", detail, hint=hint, headers=RETRY_LATER)
         )
+
+    @app.exception_handler(DatabaseError)
+    async def on_damage(request: Request, error: DatabaseError) -> Response:
+        if type(error) not in (DatabaseError, InternalError):  # those say that the file itself is damaged
+            raise error
+        _log.error("%r failed: the database says: %s", f"{request.method} {request.url.path}", error.orig)
+        return answer(request, Damaged("a page of the database"))
 
     @app.exception_handler(Exception)
     async def on_fault(request: Request, _error: Exception) -> Response:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -181,3 +183,20 @@ def test_the_overview_shows_the_other_runs_and_marks_the_damaged_one(
         answer = client.get(f"/api/v1/runs/r{path}")
         assert answer.status in (200, 502), path
     assert client.get("/runs/r").status in (200, 502)
+
+
+def test_a_damaged_page_of_the_database_is_told_as_what_it_is(long_run: tuple[Client, Database]) -> None:
+    client, database = long_run
+    path = database.engine.url.database
+    assert path is not None
+    with closing(sqlite3.connect(path)) as c:
+        (page_bytes,) = c.execute("pragma page_size").fetchone()
+        (root,) = c.execute("select rootpage from sqlite_master where name = 'level'").fetchone()
+        c.execute("pragma wal_checkpoint(truncate)")
+    with open(path, "r+b") as file:
+        file.seek((root - 1) * page_bytes)
+        file.write(b"\xff" * page_bytes)
+    answer = client.get("/api/v1/runs/r/heatmap?stat=amax&columns=4")
+    assert (answer.status, answer.json["damaged"]) == (502, "a page of the database")
+    assert client.get("/api/v1/runs").status == 200
+    assert client.get("/").status == 200
