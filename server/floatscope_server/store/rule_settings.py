@@ -17,8 +17,8 @@ _table = tables.rule_setting
 EVERY = "*"
 """Stands for every project that sets nothing of its own for the rule."""
 BEHIND = -2
-"""``run.baseline_arrivals`` of a run whose verdict was given under other settings. It is less than any baseline
-has sent, so the verdict is made anew, also after a restart; another baseline has its own mark.
+"""``run.baseline_arrivals`` of a run whose verdict was given under other settings. It is less than any
+baseline has sent, so the verdict is made anew, also after a restart; another baseline has its own mark.
 """
 
 
