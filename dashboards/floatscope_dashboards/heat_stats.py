@@ -22,13 +22,15 @@ class HeatStat:
     decimals: int
     low_word: str = ""
     high_word: str = ""
+    log2: bool = False
+    """Asked for and shown as the logarithm of its value: for statistics that span many binades."""
 
 
 # In the order of the buttons. Ranges: headroom 0 uses the format to its end, which is where current scaling
 # puts every tensor; below it values clip, and far above it the low values are lost. The others: where a
-# trained eye starts to worry (5 % clipped, 20 % rounded to 0) and far beyond. Only statistics of a bounded
-# range: the payload's cells are 254 even steps from lowest to highest, which would show a scale of 3 as 0
-# beside one of 10,000. Amax and scale appear here as headroom, which is their logarithm.
+# trained eye starts to worry (5 % clipped, 20 % rounded to 0) and far beyond. The payload's cells are 254
+# even steps from lowest to highest, which would show a scale of 3 as 0 beside one of 10,000: statistics
+# without a bounded range are shown as their logarithm.
 HEAT_STATS: tuple[HeatStat, ...] = (
     HeatStat("headroom_log2", "Headroom", "binades", "low", "both", -4.0, 8.0, 2, "clips", "unused"),
     HeatStat("overflow_pct", "Clipped", "%", "high", "high", 0.0, 5.0, 2),
@@ -36,6 +38,12 @@ HEAT_STATS: tuple[HeatStat, ...] = (
     HeatStat("sqnr_db", "SNR", "dB", "low", "low", 0.0, 40.0, 1),
     HeatStat("zero_pct", "Zeros", "%", "high", "none", 0.0, 100.0, 2),
     HeatStat("unchanged_pct", "Unchanged", "%", "high", "high", 0.0, 100.0, 2),
+    HeatStat("amax", "Amax", "log2", "high", "none", -16.0, 16.0, 1, log2=True),
+    HeatStat("scale", "Scale", "log2", "high", "none", -16.0, 16.0, 1, log2=True),
+    HeatStat("rms", "RMS", "log2", "high", "none", -16.0, 16.0, 1, log2=True),
+    HeatStat("grad_norm", "Gradient norm", "log2", "high", "none", -24.0, 8.0, 1, log2=True),
+    HeatStat("update_ratio", "Update ratio", "log2", "high", "none", -24.0, 0.0, 1, log2=True),
+    HeatStat("amax_min_block", "Smallest block amax", "log2", "low", "none", -24.0, 16.0, 1, log2=True),
 )
 MARK_STATS: tuple[tuple[str, ...], ...] = (("rms",), ("nan_count", "inf_count"))
 """Where non-finite values of a tensor are seen, best first. RMS is NaN or Inf if one element is, while an

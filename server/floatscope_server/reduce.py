@@ -58,7 +58,8 @@ def columns(level: Level, *, first: int) -> dict[str, list[Any]]:
 class HeatMap:
     """Gathers the worst value per tensor and bin of steps. ``tensors``: rows from top to bottom.
 
-    width: of a column, in steps; a power of two, and columns begin at multiples of it.
+    log2: cells are logarithms of the values; those of 0 and below are missing. width: of a column, in steps;
+    a power of two, and columns begin at multiples of it.
     """
 
     stat: str
@@ -66,6 +67,7 @@ class HeatMap:
     first: int
     last: int
     columns: int
+    log2: bool = False
     width: int = field(init=False)
     _worst: Float64 = field(init=False)
     _nan: NDArray[np.int64] = field(init=False)
@@ -160,6 +162,8 @@ class HeatMap:
         odd = (self._nan > 0) | (self._inf > 0)
         rows = np.flatnonzero((~np.isnan(self._worst) | odd).any(axis=1))
         worst, odd, nan, inf = self._worst[rows], odd[rows], self._nan[rows], self._inf[rows]
+        if self.log2:
+            worst = np.log2(worst, out=np.full(worst.shape, np.nan), where=worst > 0)
         known = ~np.isnan(worst)
         lo = float(np.fmin.reduce(worst, axis=None)) if known.any() else None
         hi = float(np.fmax.reduce(worst, axis=None)) if known.any() else None
@@ -179,6 +183,7 @@ class HeatMap:
             "from": np.maximum(begin, self.first).tolist(),
             "to": np.minimum(begin + self.width - 1, self.last).tolist(),
             "encoding": "u1",
+            **({"log2": True} if self.log2 else {}),
             "lo": lo,
             "hi": hi,
             "data": base64.b64encode(data.tobytes()).decode(),

@@ -86,6 +86,14 @@ def test_the_lowest_headroom_is_the_worst() -> None:
     assert cells.tolist() == [[0, 253]]
 
 
+def test_logarithms_of_values_that_span_many_binades() -> None:
+    heat = HeatMap("amax", ["a"], first=0, last=4, columns=5, log2=True)
+    heat.add(("a",), np.arange(5), np.array([[0.25], [2.0**20], [0.0], [-1.0], [math.nan]]), None)
+    out, cells = decoded(heat)
+    assert (out["log2"], out["lo"], out["hi"]) == (True, -2.0, 20.0)
+    assert cells.tolist() == [[0, 253, MISSING, MISSING, NON_FINITE]]
+
+
 def test_one_value_and_no_value() -> None:
     heat = HeatMap("amax", ["a"], first=0, last=0, columns=500)
     out, cells = decoded(heat)

@@ -103,6 +103,7 @@ def heatmap(
     from_step: FromStep = None,
     to_step: ToStep = None,
     columns: Annotated[int, Query(ge=1, le=MAX_COLUMNS)] = DEFAULT_COLUMNS,
+    log2: Annotated[bool, Query(description="Cells are logarithms of the worst values.")] = False,
     rank: RankQuery = None,
     segment: Segment = None,
 ) -> Response:
@@ -118,7 +119,7 @@ def heatmap(
         shown = [name for name in names if role is None or split_tensor(name)[1] == role]
         shown.sort(key=lambda name: reading.order(name, described.get(name, {})))
         last = max(span.first, min(span.last, run.last_step or 0))
-        heat = HeatMap(stat, shown, min(max(span.first, run.first_step or 0), last), last, columns)
+        heat = HeatMap(stat, shown, min(max(span.first, run.first_step or 0), last), last, columns, log2)
         heat_reads.fill(seen, heat, stored=reading.stored_stats(known), tensors=described)
     return Numbers(heat.to_json())
 

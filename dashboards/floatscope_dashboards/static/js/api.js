@@ -33,6 +33,6 @@ export async function scalars(id, names, { points, steps }) {
 export const series = (id, tensor, stat, { points, steps }) =>
   get(run(id, 'series'), { tensor, stat, points, ...range(steps) });
 
-/** The heat map payload of one statistic. */
-export const heatmap = (id, stat, { columns, steps }) =>
-  get(run(id, 'heatmap'), { stat, columns, ...range(steps) });
+/** The heat map payload of one statistic; `log2`: of the logarithm of its values. */
+export const heatmap = (id, stat, { columns, steps, log2 }) =>
+  get(run(id, 'heatmap'), { stat, columns, log2: log2 || null, ...range(steps) });

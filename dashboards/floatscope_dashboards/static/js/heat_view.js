@@ -40,8 +40,10 @@ export function heatView(current, steps) {
     const columns = Math.min(MAX_COLUMNS, Math.max(60, place.clientWidth - 150));
     try {
       const window = { columns: Math.round(columns), steps: steps() };
-      const names = [wanted.name, ...data.marks];
-      const [payload, ...marks] = await Promise.all(names.map((name) => heatmap(data.run, name, window)));
+      const [payload, ...marks] = await Promise.all([
+        heatmap(data.run, wanted.name, { ...window, log2: wanted.log2 }),
+        ...data.marks.map((name) => heatmap(data.run, name, window)),
+      ]);
       if (ticket !== asked) return;
       grid = readGrid(payload, { worst: wanted.worst, order: data.order, marks });
       await redraw();
