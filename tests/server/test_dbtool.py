@@ -1,4 +1,4 @@
-"""``floatscope db``: copies that are whole, moves that lose nothing, and words when something is in the way."""
+"""``floatscope db``: copies that are whole, moves that lose nothing, words when something is in the way."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def test_a_backup_is_one_state_of_a_database_that_is_written(
     fill(sqlite_database, settings)
     services = services_over(sqlite_database, settings)
     over = threading.Event()
-    sent = []
+    sent: list[object] = []
 
     def write() -> None:
         while not over.is_set():

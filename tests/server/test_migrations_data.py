@@ -111,13 +111,11 @@ def test_going_back_refuses_what_the_older_schema_cannot_hold(database: Database
 
 
 def test_only_tokens_that_may_do_everything_are_tokens_of_the_older_schema(database: Database) -> None:
-    rights = {"scopes_json": '["admin"]', "created": 1.0, "name": "n"}
+    limited: list[dict[str, Any]] = [{}, {"expires": 9e9}, {"revoked": 1.0}, {"scopes_json": '["ingest"]'}]
     with database.write() as c:
-        for number, changes in enumerate(
-            ({}, {"expires": 9e9}, {"revoked": 1.0}, {"scopes_json": '["ingest"]'})
-        ):
-            values = {**rights, "hash": f"{number}" * 64, "id": str(number), **changes}
-            c.execute(insert(tables.token).values(**values))
+        for number, changes in enumerate(limited):
+            values = {"scopes_json": '["admin"]', "created": 1.0, "name": "n", "id": str(number)}
+            c.execute(insert(tables.token).values(hash=f"{number}" * 64, **(values | changes)))
     migrate.downgrade(database, revision="0008")
     with database.read() as c:
         assert c.execute(text("select hash from token")).scalars().all() == ["0" * 64]
