@@ -1,10 +1,20 @@
-"""The API reference page, made from the OpenAPI document without a script and without another host."""
+"""The interface described, for machines and for people: the OpenAPI document, and a page made from it without
+a script and without another host.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
+from dataclasses import dataclass
 from html import escape
 from typing import Any
+
+import orjson
+from fastapi import FastAPI
+
+from floatscope_server import caching
+from floatscope_server.openapi.document import document
 
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>floatscope API</title>
@@ -18,6 +28,32 @@ with the field, what was expected and a hint. For machines: <a href="/openapi.js
 {operations}
 </main></body></html>
 """
+
+
+@dataclass(frozen=True)
+class Described:
+    """The document as JSON, the page as HTML, and the tag of both."""
+
+    content: bytes
+    page: str
+    etag: str
+
+
+class Reference:
+    """Describes an application once, when somebody first asks. cookie: name of the session's cookie."""
+
+    def __init__(self, *, cookie: str) -> None:
+        self._cookie = cookie
+        self._lock = threading.Lock()
+        self._made: Described | None = None
+
+    def of(self, app: FastAPI) -> Described:
+        with self._lock:
+            if self._made is None:
+                found = document(app, cookie=self._cookie)
+                content = orjson.dumps(found)
+                self._made = Described(content, reference(found), caching.tag(content))
+            return self._made
 
 
 def reference(document: Mapping[str, Any]) -> str:

@@ -20,6 +20,7 @@ from floatscope_server.lifecycle import Lifecycle
 from floatscope_server.notify.messages import Messages
 from floatscope_server.notify.sender import Sender
 from floatscope_server.objects.sweeper import Sweeper
+from floatscope_server.reference import Reference
 from floatscope_server.removing import Remover
 from floatscope_server.retention import Retention
 from floatscope_server.rule_book import RuleBook
@@ -66,6 +67,7 @@ class Services:
     telling: Telling
     pages: Pages
     static_files: StaticFiles
+    reference: Reference
     ingest_slots: anyio.CapacityLimiter
 
 

@@ -73,9 +73,10 @@ def fits(schema: Mapping[str, Any], value: Any) -> None:
 
 
 def answer_schema(client: Client) -> Mapping[str, Any]:
-    paths = client.get("/openapi.json").json["paths"]
-    put = paths["/api/v1/runs/{run_id}/ranks/{rank}/batches/{seq}"]["put"]
-    found: Mapping[str, Any] = put["responses"]["200"]["content"]["application/json"]["schema"]
+    document = client.get("/openapi.json").json
+    put = document["paths"]["/api/v1/runs/{run_id}/ranks/{rank}/batches/{seq}"]["put"]
+    schema = put["responses"]["200"]["content"]["application/json"]["schema"]
+    found: Mapping[str, Any] = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
     return found
 
 

@@ -9,8 +9,6 @@ import anyio.to_thread
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from floatscope.protocol.closer_look import MOST_LAYERS
-from floatscope.protocol.judgement import HEALTHS, MOST_FINDINGS, SEVERITIES
 from floatscope_server import body
 from floatscope_server.answers import Json, ProblemAnswer
 from floatscope_server.errors import Problem
@@ -20,52 +18,6 @@ from floatscope_server.services import Services, Use
 
 router = APIRouter(tags=["batches"])
 
-_STEP = {"type": ["integer", "null"], "minimum": 0}
-_FINDING = {
-    "type": "object",
-    "description": "A finding in short; fields that are not known are missing.",
-    "required": ["id", "family", "cause", "severity", "state", "summary", "segment", "rolled_back"],
-    "properties": {
-        **{name: {"type": "string"} for name in ("id", "family", "cause", "state", "summary", "remedy")},
-        **{name: {"type": "string"} for name in ("layer", "tensor")},
-        **{
-            name: {"type": "integer", "minimum": 0}
-            for name in ("onset_step", "onset_first", "detected_step", "resolved_step", "rank", "segment")
-        },
-        "severity": {"enum": list(SEVERITIES)},
-        "confidence": {"type": "number", "minimum": 0, "maximum": 1},
-        "rolled_back": {"type": "boolean"},
-    },
-}
-_VERDICT = {
-    "type": "object",
-    "required": ["status", "judged_step", "segment", "last_clean_step", "summary", "findings"],
-    "properties": {
-        "status": {"enum": list(HEALTHS)},
-        "judged_step": _STEP,
-        "segment": {"type": "integer", "minimum": 0},
-        "last_clean_step": _STEP,
-        "summary": {"type": "string"},
-        "findings": {"type": "array", "maxItems": MOST_FINDINGS, "items": _FINDING},
-    },
-}
-_ANSWER = {
-    "type": "object",
-    "required": ["expected_seq", "segment", "settings"],
-    "properties": {
-        "expected_seq": {"type": "integer", "minimum": 0},
-        "segment": {"type": "integer", "minimum": 0},
-        "settings": {
-            "type": "object",
-            "properties": {
-                "stats_every": {"type": "integer", "minimum": 1},
-                "until_step": {"type": "integer", "minimum": 0},
-                "layers": {"type": "array", "maxItems": MOST_LAYERS, "items": {"type": "string"}},
-            },
-        },
-        "verdict": _VERDICT,
-    },
-}
 _BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
@@ -73,12 +25,6 @@ _BODY: dict[str, Any] = {
             CONTENT_TYPES[0]: {"schema": {"type": "object", "properties": {"steps": {"type": "array"}}}},
             CONTENT_TYPES[1]: {"schema": {"type": "string", "format": "binary"}},
         },
-    },
-    "responses": {
-        "200": {
-            "description": "stored, or it was there already; a repeat has no verdict and no settings",
-            "content": {"application/json": {"schema": _ANSWER}},
-        }
     },
 }
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import anyio.to_thread
 from fastapi import APIRouter, Query, Request
 from starlette.responses import HTMLResponse, Response
 
 from floatscope.protocol.names import MAX_STEP
 from floatscope_server import page_views
-from floatscope_server.reference import reference
 from floatscope_server.routes import fields
 from floatscope_server.routes.fields import RunId, Text
 from floatscope_server.routes.runs import told
@@ -41,12 +39,6 @@ def run_page(
             c, run, at=at, verdict=verdict, version=services.version, objects=services.objects
         )
     return HTMLResponse(services.pages.run(view))
-
-
-@router.get("/docs")
-async def docs(request: Request) -> Response:
-    """The API in words, made from its OpenAPI document; it loads nothing from elsewhere."""
-    return HTMLResponse(await anyio.to_thread.run_sync(reference, request.app.openapi()))
 
 
 @router.get("/static/{path:path}")

@@ -1,0 +1,1 @@
+"""The OpenAPI document: one place for what every answer looks like."""
