@@ -112,6 +112,23 @@ def test_ranks_of_one_run_on_different_workers(trio: Crew) -> None:
 
 
 @pytest.mark.timeout(60)
+def test_a_run_is_compared_with_its_baseline_by_its_owner(trio: Crew) -> None:
+    here, there, _third = clients_of(trio)
+    described, steps = faulty_run(SIZE * 4, fault_at=99)
+    there.open_run("base", **described)
+    here.open_run("follow", **described, baseline="base")
+    for seq, content in enumerate(batches(steps, size=SIZE)):
+        assert here.put("follow", seq, content).status == 200
+        assert there.put("base", seq, content).status == 200  # the owner of the other run hears of it
+    behind = (
+        "select r.baseline_arrivals, b.arrivals from run r join run b on b.run_id = r.baseline "
+        "where r.run_id = 'follow'"
+    )
+    wait_for(lambda: trio.ask(behind) == [(4, 4)], seconds=20)
+    assert trio.brought_back("follow") == 0
+
+
+@pytest.mark.timeout(60)
 def test_events_reach_readers_of_all_workers(trio: Crew) -> None:
     here, there, _third = clients_of(trio)
     _described, steps = faulty_run(SIZE * 3, fault_at=99)

@@ -71,12 +71,18 @@ class Supervisor:
         os.write(self._bell, b".")
 
     def _start_if_due(self, slot: _Slot) -> None:
-        if slot.process is None and time.monotonic() >= slot.start_at and not self._stopping:
-            slot.process = self._context.Process(
-                target=_in_process, args=(self._work, dict(self._settings), self._listener, slot.number)
-            )
-            slot.process.start()
-            slot.started = time.monotonic()
+        if slot.process is not None or time.monotonic() < slot.start_at or self._stopping:
+            return
+        process = self._context.Process(
+            target=_in_process, args=(self._work, dict(self._settings), self._listener, slot.number)
+        )
+        slot.started = time.monotonic()
+        try:
+            process.start()
+        except OSError as error:  # no memory, no more processes: perhaps later
+            self._again(slot, f"could not be started ({error})")
+        else:
+            slot.process = process
 
     def _wait(self) -> None:
         sentinels = [slot.process.sentinel for slot in self._slots if slot.process is not None]
@@ -89,20 +95,23 @@ class Supervisor:
         process = slot.process
         if process is None or process.is_alive():
             return None
-        code, ran_s = process.exitcode, time.monotonic() - slot.started
+        code = process.exitcode
         process.close()
         slot.process = None
-        if code == 0:
+        if code == 0:  # somebody told it to stop, and not us
             slot.pause_s = 0.0
-        elif ran_s >= STEADY_S:
-            slot.pause_s = FIRST_PAUSE_S
-        slot.start_at = time.monotonic() + slot.pause_s
-        if not self._stopping:
-            _log.warning(
-                "worker %d ended with %s; starting it again in %g s", slot.number, code, slot.pause_s
-            )
-        slot.pause_s = min(max(slot.pause_s * 2, FIRST_PAUSE_S), LONGEST_PAUSE_S)
+        self._again(slot, f"ended with {code}")
         return code
+
+    def _again(self, slot: _Slot, what: str) -> None:
+        """Says when the worker is started again: later and later, unless it had worked for a while."""
+        now = time.monotonic()
+        if now - slot.started >= STEADY_S:
+            slot.pause_s = min(slot.pause_s, FIRST_PAUSE_S)
+        slot.start_at = now + slot.pause_s
+        if not self._stopping:
+            _log.warning("worker %d %s; starting it again in %g s", slot.number, what, slot.pause_s)
+        slot.pause_s = min(max(slot.pause_s * 2, FIRST_PAUSE_S), LONGEST_PAUSE_S)
 
     def _stop_all(self) -> None:
         left = [slot.process for slot in self._slots if slot.process is not None]
