@@ -244,6 +244,12 @@ class Diagnosis:
                 ready.unsaved_steps = 0
             return Judgement(body, judged=True, baseline_arrivals=ready.baseline_arrivals, saved=saved)
         except (
+            OSError
+        ) as error:  # the object store is away: the batch is judged once earlier ones can be read
+            self.forget(run.id)
+            _log.warning("the diagnosis of run %s waits: %s", run.run_id, error)
+            return Judgement(None, judged=True)
+        except (
             Exception
         ) as error:  # a fault of the diagnosis must not cost a batch: it is stored, and the fault is shown
             self.forget(run.id)

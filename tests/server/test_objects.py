@@ -25,7 +25,7 @@ from floatscope_server.objects.sweeper import ORPHAN_S, Sweeper
 from floatscope_server.rewriting import Rewriter
 from floatscope_server.services import Services
 from floatscope_server.settings import Settings, SettingsError
-from floatscope_server.store import garbage, runs
+from floatscope_server.store import garbage, runs, verdicts
 from floatscope_server.store.stretches import Span
 from floatscope_server.store.tensor_tables import TensorTables
 from tests.server import objectstore
@@ -328,6 +328,29 @@ def test_while_the_store_is_away_hot_steps_and_levels_answer_and_rewriting_waits
     wait_for(lambda: bool(held_or_none(objects) - made), seconds=60)
     wait_for(lambda: client.get(f"{series}&from=0&to=40&points=2000").status == 200, seconds=30)
     assert len(client.steps("r")) == 480
+
+
+def test_a_diagnosis_that_needs_the_store_waits_for_it_and_misses_no_step(
+    cold: Made, store: Cluster, prefix: str, settings: Settings
+) -> None:
+    services, steps = cold
+    database = services.database
+    with database.write() as c:  # a server that starts anew and has to read all that was judged
+        c.execute(tables.engine_state.delete())
+    nowhere = in_store(store, prefix) | {"tiles_endpoint_url": "http://127.0.0.1:9"}
+    away = services_over(database, settings.model_copy(update=nowhere))
+    late = rows(420, 40)
+    ingest(away, "r", 21, body(late[:20]))
+    back = services_over(database, settings.model_copy(update=in_store(store, prefix)))
+    ingest(back, "r", 22, body(late[20:]))
+    with database.read() as c:
+        run = runs.get(c, "r")
+        assert run.diagnosis_error is None
+        assert all(c.execute(select(tables.batch.c.judged)).scalars())
+        verdict = verdicts.find(c, run.id)
+    assert verdict is not None
+    assert verdict["source"]["last_step"] == 459
+    assert len(read(database, store.objects(prefix))) == len(steps) + len(late)
 
 
 def chunks(database: Database) -> int:

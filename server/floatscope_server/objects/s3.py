@@ -41,8 +41,9 @@ def client(
     answer_s: float = ANSWER_S,
     attempts: int = ATTEMPTS,
 ) -> Any:
-    """A client that gives up after ``attempts`` of at most ``answer_s``. Keys that are None come from where AWS
-    tools find theirs.
+    """A client that gives up after ``attempts`` of at most ``answer_s``.
+
+    Keys that are None come from where AWS tools find theirs.
     """
     config = Config(
         connect_timeout=CONNECT_S,
