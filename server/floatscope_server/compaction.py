@@ -9,7 +9,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from floatscope_server.chunk_plan import LIMITS
 from floatscope_server.chunk_writer import Interrupted
@@ -21,6 +21,8 @@ from floatscope_server.store.tiles import Objects
 
 LOOK_S = 30.0
 """Between looks for what nobody told of: ranks of workers that died, runs that ended elsewhere."""
+ASIDE_S = 3600.0
+"""A rank that cannot be rewritten, whatever the database does, is left alone for so long."""
 RETRY_S = (1.0, 5.0, 30.0)  # after the first, second and every later failure in a row
 
 _log = logging.getLogger(__name__)
@@ -51,6 +53,7 @@ class Compactor:
         self._guard = threading.Lock()
         self._wanted: OrderedDict[tuple[int, int], None] = OrderedDict()
         self._ended: set[str] = set()
+        self._aside: dict[tuple[int, int], float] = {}
         self._retry_s = retry_s
         self._failures = 0
         self.rewriter = Rewriter(
@@ -119,6 +122,11 @@ class Compactor:
                 if hot.state(c, run, rank) is not None:
                     raise
             _log.debug("run %d was removed while its batches were rewritten", run)
+        except (SQLAlchemyError, OSError):
+            raise
+        except Exception:  # its blocks may be damaged: they stay as they are, and others are not held up
+            self._aside[run, rank] = time.monotonic() + ASIDE_S
+            _log.exception("rank %d of run %d cannot be rewritten to chunks", rank, run)
         else:
             if made:
                 _log.debug("rank %d of run %d: %d chunks made", rank, run, made)
@@ -142,8 +150,11 @@ class Compactor:
                 self.wake(run.id, rank)
 
     def _next(self) -> tuple[int, int] | None:
-        with self._guard:
-            return self._wanted.popitem(last=False)[0] if self._wanted else None
+        while True:
+            with self._guard:
+                found = self._wanted.popitem(last=False)[0] if self._wanted else None
+            if found is None or self._aside.get(found, 0.0) <= time.monotonic():
+                return found
 
     def _hand_over(self) -> None:
         try:

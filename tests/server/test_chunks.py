@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from floatscope_server.chunk_plan import Limits
 from floatscope_server.database import Database
+from floatscope_server.store import batches
 from tests.server.chunk_checks import check_chunks
 from tests.server.compacting import Shape, Story, rows_of
 
@@ -63,6 +64,22 @@ def test_any_batches_under_any_schedule(
 @given(acts=ACTS, seed=st.integers(0, 99))
 def test_any_batches_on_either_database(database: Database, acts: list[Shape | str], seed: int) -> None:
     tell(Story(database, seed=seed), acts, ranks=1)
+
+
+def test_the_time_of_a_step_is_found_in_a_chunk_too(sqlite_database: Database) -> None:
+    story = Story(sqlite_database)
+    for shape in (Shape(40), Shape(9, resumes=True), Shape(0), Shape(30)):
+        story.send(shape)
+
+    def times() -> list[float | None]:
+        with sqlite_database.read() as c:
+            return [batches.time_of(c, story.run, step=step, rank=0) for step in range(90)]
+
+    before = times()
+    assert story.compact() == 2
+    assert times() == before
+    assert None in before
+    assert len(set(before)) > 40
 
 
 LONG = {

@@ -18,6 +18,7 @@ from floatscope_server.compaction import Compactor, is_due
 from floatscope_server.database import Database
 from floatscope_server.rewriting import Rewriter
 from floatscope_server.store import chunks, claims, hot, removal
+from floatscope_server.store.tensor_tables import TensorTables
 from tests.server.chunk_checks import check_chunks
 from tests.server.compacting import Shape, Story
 from tests.server.live import wait_for
@@ -235,6 +236,26 @@ def test_a_database_that_is_away_is_tried_again(sqlite_database: Database) -> No
     finally:
         compactor.stop()
     check_chunks(story)
+
+
+def test_a_damaged_rank_holds_up_nobody(sqlite_database: Database, caplog: pytest.LogCaptureFixture) -> None:
+    broken, whole = (tale(sqlite_database, [Shape(4096)]) for _ in range(2))
+    with sqlite_database.write() as c:
+        block = tables.block
+        of_run = (block.c.run == broken.run) & (block.c.name == "amax")
+        c.execute(block.update().where(of_run).values(data=b"\x01\x09 not a block"))
+    compactor = Compactor(database=sqlite_database, tensor_tables=TensorTables())
+    compactor.start()
+    try:
+        wait_for(lambda: _at_rest(whole, hot_rows=0), seconds=20)
+        compactor.wake(broken.run, 0)
+        wait_for(lambda: "cannot be rewritten" in caplog.text, seconds=20)
+    finally:
+        compactor.stop()
+    assert caplog.text.count("cannot be rewritten") == 1
+    whole.check_batches()
+    with sqlite_database.read() as c:
+        assert chunks.of_rank(c, broken.run, 0) == []
 
 
 def test_when_a_chunk_is_due() -> None:
