@@ -5,6 +5,7 @@ about what somebody deals with.
 from __future__ import annotations
 
 import random
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,10 +15,12 @@ import pytest
 from sqlalchemy import select
 
 from floatscope_server import tables
-from floatscope_server.store import silences
+from floatscope_server.database import Database
+from floatscope_server.diagnosis import Judgement
+from floatscope_server.store import runs, silences
 from floatscope_server.telling.notice import PASSED, RECOVERED
 from floatscope_server.telling.states import ENGINE_EVENTS, PEOPLE_EVENTS, SEVERITIES, SILENCE_EVENTS, rank_of
-from tests.server.samples import finding
+from tests.server.samples import finding, verdict
 from tests.server.telling import HOUR, MINUTE, Bench, new_bench
 
 MOVES = set(ENGINE_EVENTS + PEOPLE_EVENTS + SILENCE_EVENTS) - {"severity_changed"}
@@ -132,3 +135,44 @@ def test_in_the_end_everybody_knows_what_fires(bench: Bench, seed: int) -> None:
         if rank_of(severity) >= rank_of("warning"):
             assert heard[alert].told == "firing"
             assert rank_of(heard[alert].severity) >= rank_of(severity)
+
+
+def test_batches_people_terms_and_the_duty_do_not_lock_each_other_out(database: Database) -> None:
+    bench = Bench(database)
+    for number in range(3):
+        bench.verdict(*(finding(id=f"run{number}-{n}") for n in range(4)), run=f"run{number}")
+    errors: list[BaseException] = []
+
+    def judge(rng: random.Random, run: str) -> None:
+        found = [
+            finding(
+                id=f"{run}-{n}", severity=rng.choice(SEVERITIES), state=rng.choice(("raised", "recovered"))
+            )
+            for n in range(4)
+        ]
+        rng.shuffle(found)
+        outcome = bench.new_outcome()
+        with database.write() as c:
+            record = runs.get(c, run, lock=True)
+            outcome.store(c, record, Judgement(verdict(found), judged=True), now=bench.now)
+
+    def work(seed: int) -> None:
+        rng = random.Random(seed)
+        duty = bench.new_duty()
+        try:
+            for _ in range(12):
+                bench.now += 20
+                run = f"run{seed % 3}"
+                judge(rng, run)
+                bench.act(f"run{rng.randrange(3)}-{rng.randrange(4)}", rng.choice(PEOPLE_EVENTS), note="n")
+                bench.channel("team", repeat_s=60.0 + seed)
+                duty.look()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []

@@ -53,14 +53,14 @@ def of_run(c: Connection, run: int, alert_ids: Collection[str]) -> list[Line]:
 
 
 def held_runs(c: Connection, channel: str, *, now: float, limit: int) -> list[str]:
-    """Ids of the runs of these lines, ascending."""
+    """Ids of the runs of these lines, in the order in which runs are locked."""
     lines = (
         select(_t.c.run)
         .where(_t.c.channel == channel, _t.c.waits == QUIET, _t.c.due <= now)
         .order_by(_t.c.alert)
         .limit(limit)
     )
-    query = select(tables.run.c.run_id).where(tables.run.c.id.in_(lines)).order_by(tables.run.c.run_id)
+    query = select(tables.run.c.run_id).where(tables.run.c.id.in_(lines)).order_by(tables.run.c.id)
     return list(c.execute(query).scalars())
 
 
@@ -147,8 +147,11 @@ def look_again(c: Connection, alert_ids: Collection[str], *, now: float) -> None
 
 
 def look_again_at_channel(c: Connection, channel_id: str, *, now: float) -> None:
-    """The terms of a channel changed: what it hears of is decided anew."""
-    c.execute(update(_t).where(_t.c.channel == channel_id).values(due=now))
+    """The terms of a channel changed: what it may have to hear is decided anew."""
+    firing = select(tables.alert.c.id).where(tables.alert.c.state == "firing")
+    lines = (_t.c.channel == channel_id, or_(_t.c.due.is_not(None), _t.c.alert.in_(firing)))
+    _lock_runs(c, select(_t.c.run).where(*lines))
+    c.execute(update(_t).where(*lines).values(due=now))
 
 
 def lies_ahead(c: Connection, *, now: float) -> bool:
@@ -160,11 +163,18 @@ def lies_ahead(c: Connection, *, now: float) -> bool:
 
 def clock_went_back(c: Connection, *, now: float) -> None:
     """Brings times that lie ahead back to now, and looks at everything that waits anew."""
+    _lock_runs(c, select(_t.c.run))
     firing_since = tables.alert.c.firing_since
     c.execute(update(tables.alert).where(firing_since > now).values(firing_since=now))
     c.execute(update(_t).where(_t.c.told_at > now).values(told_at=now))
     c.execute(update(_t).where(_t.c.raised_at > now).values(raised_at=now))
     c.execute(update(_t).where(_t.c.due > now).values(due=now))
+
+
+def _lock_runs(c: Connection, keys: Select[Any]) -> None:
+    """Whoever changes lines of several runs locks the runs first, ascending; a batch locks its own."""
+    query = select(tables.run.c.id).where(tables.run.c.id.in_(keys)).order_by(tables.run.c.id)
+    c.execute(query.with_for_update()).all()
 
 
 def _waiting(query: Select[Any]) -> Select[Any]:
