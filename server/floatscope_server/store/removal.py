@@ -14,6 +14,7 @@ from sqlalchemy import (
     Connection,
     Delete,
     Table,
+    any_,
     delete,
     exists,
     func,
@@ -146,6 +147,11 @@ def _tiles(c: Connection, run: int, rows: int, now: float) -> int:
 
 def _delete_some(c: Connection, table: Table, run: int, rows: int) -> Delete:
     """A DELETE of the first rows by the databases' own row address, which neither has to look up."""
-    address: ColumnElement[Any] = literal_column("rowid" if c.dialect.name == "sqlite" else "ctid")
-    some = select(address).select_from(table).where(table.c.run == run).limit(rows)
-    return delete(table).where(address.in_(some))
+    if c.dialect.name == "sqlite":
+        address: ColumnElement[Any] = literal_column("rowid")
+        return delete(table).where(
+            address.in_(select(address).select_from(table).where(table.c.run == run).limit(rows))
+        )
+    # As an array, or the planner may read the whole table to compare addresses.
+    found = select(literal_column("ctid")).select_from(table).where(table.c.run == run).limit(rows)
+    return delete(table).where(literal_column("ctid") == any_(func.array(found.scalar_subquery())))
