@@ -38,7 +38,8 @@ class Door:
         self._name = name.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["server"][1] != self._port:
+        at = scope.get("server") or (None, None)  # None where a server has no address
+        if scope["type"] != "http" or at[1] != self._port:
             await self._app(scope, receive, send)
             return
         said = dict(scope["headers"])
