@@ -13,6 +13,7 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Delete,
+    Select,
     Table,
     any_,
     delete,
@@ -153,5 +154,7 @@ def _delete_some(c: Connection, table: Table, run: int, rows: int) -> Delete:
             address.in_(select(address).select_from(table).where(table.c.run == run).limit(rows))
         )
     # As an array, or the planner may read the whole table to compare addresses.
-    found = select(literal_column("ctid")).select_from(table).where(table.c.run == run).limit(rows)
+    found: Select[Any] = (
+        select(literal_column("ctid")).select_from(table).where(table.c.run == run).limit(rows)
+    )
     return delete(table).where(literal_column("ctid") == any_(func.array(found.scalar_subquery())))
