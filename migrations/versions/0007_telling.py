@@ -13,9 +13,10 @@ depends_on = None
 
 # Channels heard of these alerts before: their recovery is news for them, that they began is not.
 _HEARD_BEFORE = """
-insert into telling (alert, channel, run, told, severity, told_at, raised_at, raises, repeats, messages, worse)
-select alert.id, outbox.channel, alert.run, 'firing', alert.severity, max(outbox.created), max(outbox.created),
-       0, 0, count(*), false
+insert into telling
+    (alert, channel, run, told, severity, told_at, raised_at, raises, repeats, messages, worse)
+select alert.id, outbox.channel, alert.run, 'firing', alert.severity,
+    max(outbox.created), max(outbox.created), 0, 0, count(*), false
 from outbox join alert on alert.id = outbox.alert
 where alert.state in ('firing', 'acknowledged')
 group by alert.id, outbox.channel, alert.run, alert.severity
