@@ -13,6 +13,7 @@ from floatscope_server.store.raw import Source
 from floatscope_server.store.stretches import Span
 from floatscope_server.store.tensor_tables import TensorTables
 from floatscope_server.store.tiles import Objects
+from floatscope_server.store.warm import Warm
 
 Curve = list[tuple[int, float | None]]
 
@@ -27,12 +28,20 @@ def loss_curve_if_readable(c: Connection, run: int, rank: int, *, points: int) -
         return []
 
 
-def loss_curve(c: Connection, run: int, rank: int, *, points: int, objects: Objects | None = None) -> Curve:
+def loss_curve(
+    c: Connection,
+    run: int,
+    rank: int,
+    *,
+    points: int,
+    objects: Objects | None = None,
+    warm: Warm | None = None,
+) -> Curve:
     """(step, loss) in order, at most ``points``; None is a gap; a stretch with a NaN or Inf shows that.
 
     Raises Damaged or Unreachable.
     """
-    seen = series_reads.view(Source(c, run, rank, TensorTables(), objects), Span(0, MAX_STEP))
+    seen = series_reads.view(Source(c, run, rank, TensorTables(), objects, warm), Span(0, MAX_STEP))
     level = series_reads.scalars(seen, ["loss"], points)["loss"]
     out: Curve = []
     if not len(level.bins) or level.last is None:

@@ -18,6 +18,7 @@ from floatscope_server.outcome import worst_finding
 from floatscope_server.store import batches, kinds, runs, verdicts
 from floatscope_server.store.runs import RunRecord
 from floatscope_server.store.tiles import Objects
+from floatscope_server.store.warm import Warm
 from floatscope_server.times import moment
 
 SPARK_POINTS = 60
@@ -64,14 +65,19 @@ FIGURES = (
 
 
 def runs_view(
-    c: Connection, *, project: str | None, version: str, objects: Objects | None = None
+    c: Connection,
+    *,
+    project: str | None,
+    version: str,
+    objects: Objects | None = None,
+    warm: Warm | None = None,
 ) -> RunsView:
     """The overview of the newest runs, of one project or all. A run of which something cannot be read says
     so; the others are as they are.
     """
     found = runs.listed(c, project=project, limit=MAX_ROWS)
     return RunsView(
-        rows=tuple(_listed_row(c, run, objects) for run in found),
+        rows=tuple(_listed_row(c, run, objects, warm) for run in found),
         total=runs.count(c, project=project),
         project=project,
         now=moment(time.time()),
@@ -87,6 +93,7 @@ def run_view(
     verdict: dict[str, Any],
     version: str,
     objects: Objects | None = None,
+    warm: Warm | None = None,
 ) -> RunView:
     """The page of one run."""
     described = runs.info(c, run.id).to_json()
@@ -96,7 +103,7 @@ def run_view(
     stored = tuple(sorted({name for kind, name in runs.series(c, run.id) if kind == kinds.STAT}))
     derived = tuple(stat for stat in DERIVED if stat not in stored and needs(stat, stored))
     return RunView(
-        row=_row(c, run, verdict, objects),
+        row=_row(c, run, verdict, objects, warm),
         info=described,
         verdict=verdict,
         kpis=tuple(figure for spec in FIGURES if (figure := _figure(spec, seen)) is not None),
@@ -115,13 +122,13 @@ def recipe_words(recipe: Mapping[str, Any]) -> str:
     return f"{words}, {str(fp8_format).lower()}" if words and fp8_format else words
 
 
-def _listed_row(c: Connection, run: RunRecord, objects: Objects | None) -> RunRow:
+def _listed_row(c: Connection, run: RunRecord, objects: Objects | None, warm: Warm | None) -> RunRow:
     damaged = run.damaged
     try:
         verdict = verdicts.find(c, run.id) if run.health != "healthy" else None
     except Damaged as error:
         verdict, damaged = None, error.part
-    row = _row(c, run, verdict, objects)
+    row = _row(c, run, verdict, objects, warm)
     return row if damaged is None else replace(row, headline=_damage_words(damaged))
 
 
@@ -129,11 +136,17 @@ def _damage_words(part: str) -> str:
     return f"Stored data of this run is damaged: {part} cannot be read."
 
 
-def _row(c: Connection, run: RunRecord, verdict: Mapping[str, Any] | None, objects: Objects | None) -> RunRow:
+def _row(
+    c: Connection,
+    run: RunRecord,
+    verdict: Mapping[str, Any] | None,
+    objects: Objects | None,
+    warm: Warm | None,
+) -> RunRow:
     headline = run.summary
     sparkline: tuple[float | None, ...] = ()
     try:
-        curve = loss_curve(c, run.id, _rank(c, run), points=SPARK_POINTS, objects=objects)
+        curve = loss_curve(c, run.id, _rank(c, run), points=SPARK_POINTS, objects=objects, warm=warm)
         sparkline = tuple(value for _step, value in curve)
     except Damaged as error:
         headline = _damage_words(error.part)

@@ -5,9 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import pytest
+from sqlalchemy import update
+
 from floatscope.protocol.runinfo import RunInfo
-from floatscope_server import curves
+from floatscope_server import curves, tables
 from floatscope_server.app import create_app
+from floatscope_server.database import Database
+from floatscope_server.errors import Damaged
 from floatscope_server.services import Services
 from floatscope_server.settings import Settings
 from floatscope_server.store import runs
@@ -49,3 +54,16 @@ def test_at_most_so_many_points_of_a_long_run(settings: Settings) -> None:
 
 def test_nothing_yet(settings: Settings) -> None:
     assert curve(settings, [], points=5) == []
+
+
+def test_a_message_does_without_a_curve_that_cannot_be_read(settings: Settings) -> None:
+    curve(settings, [(step, 1.0) for step in range(8)], points=5)
+    database = Database(settings.database)
+    with database.write() as c:
+        c.execute(update(tables.block).values(data=b"\x07"))
+    with database.read() as c:
+        run = runs.get(c, "r").id
+        assert curves.loss_curve_if_readable(c, run, 0, points=5) == []
+        with pytest.raises(Damaged, match="scalars of rank 0 in batch 0"):
+            curves.loss_curve(c, run, 0, points=5)
+    database.close()

@@ -23,7 +23,9 @@ def overview(services: Use, project: Text = None) -> Response:
     """All runs, or those of a project."""
     wanted = fields.name(project, field="project") if project else None
     with services.database.read() as c:
-        view = page_views.runs_view(c, project=wanted, version=services.version, objects=services.objects)
+        view = page_views.runs_view(
+            c, project=wanted, version=services.version, objects=services.objects, warm=services.warm
+        )
     return HTMLResponse(services.pages.runs(view))
 
 
@@ -36,7 +38,13 @@ def run_page(
         run = runs.get(c, run_id)
         verdict = told(run, verdicts.find(c, run.id) or {})
         view = page_views.run_view(
-            c, run, at=at, verdict=verdict, version=services.version, objects=services.objects
+            c,
+            run,
+            at=at,
+            verdict=verdict,
+            version=services.version,
+            objects=services.objects,
+            warm=services.warm,
         )
     return HTMLResponse(services.pages.run(view))
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from sqlalchemy import Connection
 
 from floatscope_server.alerting import Touched
-from floatscope_server.curves import loss_curve
+from floatscope_server.curves import loss_curve_if_readable
 from floatscope_server.store import alerts, batches, channels, outbox, runs, telling
 from floatscope_server.store.alerts import AlertRecord
 from floatscope_server.store.channels import ChannelRecord
@@ -241,7 +241,7 @@ def _notice(c: Connection, ordered: Sequence[_Told], terms: Terms, now: float, e
         repeat_number=lead.line.heard.repeats + 1 if lead.event == REPEATED else 0,
         next_repeat=now + terms.repeat_s if goes_on and terms.repeat_s is not None else None,
         reason=_reason(lead, now, event),
-        loss=loss_curve(c, lead.run.id, rank, points=CURVE_POINTS),
+        loss=loss_curve_if_readable(c, lead.run.id, rank, points=CURVE_POINTS),
         onset_time=None if onset is None else batches.time_of(c, lead.run.id, step=onset, rank=rank),
     )
 
