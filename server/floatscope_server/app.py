@@ -13,7 +13,6 @@ import anyio
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from sqlalchemy.exc import DatabaseError, InternalError, OperationalError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
@@ -29,7 +28,7 @@ from floatscope_server.backtest import BackTests
 from floatscope_server.careful_headers import CarefulHeaders
 from floatscope_server.codec import work_beside_other_threads
 from floatscope_server.compaction import Compactor
-from floatscope_server.database import Database
+from floatscope_server.database import AWAY, Database
 from floatscope_server.diagnosis import Diagnosis, Engines
 from floatscope_server.doorkeeper import Doorkeeper
 from floatscope_server.errors import Damaged, Problem
@@ -346,9 +345,7 @@ def _answer_errors(app: FastAPI) -> None:
             problem = Problem(error.status_code, str(error.detail), f"{what}: {error.detail}")
         return answer(request, problem, error.headers)
 
-    @app.exception_handler(OperationalError)
-    @app.exception_handler(PoolTimeout)
-    async def on_storage(request: Request, error: OperationalError | PoolTimeout) -> Response:
+    async def on_storage(request: Request, error: Exception) -> Response:
         what = f"{request.method} {request.url.path}"
         said = error.orig if isinstance(error, OperationalError) else error
         _log.error("%r failed: the database says: %s", what, str(said).strip())
@@ -359,6 +356,9 @@ def _answer_errors(app: FastAPI) -> None:
         return answer(
             request, Problem(503, "Storage is not available", detail, hint=hint, headers=RETRY_LATER)
         )
+
+    for kind in AWAY:
+        app.add_exception_handler(kind, on_storage)
 
     @app.exception_handler(DatabaseError)
     async def on_damage(request: Request, error: DatabaseError) -> Response:

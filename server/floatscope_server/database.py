@@ -13,7 +13,8 @@ from typing import Any
 from sqlalchemy import Connection, NullPool, Table, create_engine, event, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Engine, make_url
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import InterfaceError, OperationalError, PendingRollbackError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 BUSY_TIMEOUT_MS = 30_000  # another process, such as a backup, may hold SQLite's write lock for seconds
 POOL_SIZE = 10
@@ -25,6 +26,8 @@ DEDICATED_SETTINGS = (
 )
 WAL_PAGES = 2_000  # checkpoint after about 8 MB of log
 CACHE_KIB = 65_536
+AWAY = (OperationalError, InterfaceError, PendingRollbackError, PoolTimeout)
+"""What is raised when the database is full, locked or away, or a connection to it broke in mid-use."""
 _WRITE = "floatscope_write"
 
 

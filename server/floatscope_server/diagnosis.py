@@ -23,6 +23,7 @@ from floatscope.protocol import strict_json
 from floatscope.protocol.batch import Batch, Float64, Int64
 from floatscope.protocol.runinfo import RunInfo
 from floatscope_diagnostics.rule_settings import RuleSettings
+from floatscope_server.database import AWAY
 from floatscope_server.store import batches, kinds, runs, verdicts
 from floatscope_server.store.runs import RunRecord
 from floatscope_server.store.sequence import BatchSequence
@@ -243,6 +244,9 @@ class Diagnosis:
                 )
                 ready.unsaved_steps = 0
             return Judgement(body, judged=True, baseline_arrivals=ready.baseline_arrivals, saved=saved)
+        except AWAY:  # no fault of the diagnosis: the sender sends the batch again
+            self.forget(run.id)
+            raise
         except (
             OSError
         ) as error:  # the object store is away: the batch is judged once earlier ones can be read

@@ -11,7 +11,7 @@ from sqlalchemy.exc import OperationalError
 from floatscope.protocol.json_rows import batch_from_rows
 from floatscope.protocol.runinfo import RunInfo
 from floatscope_diagnostics.engine import Engine
-from floatscope_server.store import blocks, outbox, runs
+from floatscope_server.store import blocks, outbox, rule_settings, runs
 from tests.server.live import Client
 from tests.server.samples import as_stored, body, faulty_run, lines
 
@@ -37,7 +37,10 @@ class FailingAt:
 
 @pytest.mark.parametrize(
     ("module", "name", "after"),
-    [(blocks, "write", False), (blocks, "write", True), (runs, "place", True), (outbox, "add", True)],
+    [
+        *((blocks, "write", False), (blocks, "write", True), (runs, "place", True), (outbox, "add", True)),
+        (rule_settings, "of_project", False),  # while the batch is judged: no fault of the diagnosis
+    ],
 )
 def test_a_full_disk_in_the_middle_of_a_batch(
     serve: Any, monkeypatch: pytest.MonkeyPatch, module: Any, name: str, after: bool
