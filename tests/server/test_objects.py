@@ -58,6 +58,12 @@ def cold(store: Cluster, prefix: str, database: Database, settings: Settings) ->
     return filled(store, prefix, database, settings)
 
 
+@pytest.fixture
+def cold_sqlite(store: Cluster, prefix: str, sqlite_database: Database, settings: Settings) -> Made:
+    """The same on SQLite only, for what the database has no part in."""
+    return filled(store, prefix, sqlite_database, settings)
+
+
 def in_store(store: Cluster, prefix: str) -> dict[str, Any]:
     """Settings of a server that keeps its tiles there."""
     return {
@@ -142,8 +148,8 @@ def test_wrong_addresses(url: str) -> None:
         open_objects(Settings(tiles_url=url))
 
 
-def test_statistics_are_in_the_store_and_read_back(cold: Made, store: Cluster, prefix: str) -> None:
-    services, steps = cold
+def test_statistics_are_in_the_store_and_read_back(cold_sqlite: Made, store: Cluster, prefix: str) -> None:
+    services, steps = cold_sqlite
     objects = store.objects(prefix, remembered_bytes=0)
     assert held(objects) == named(services.database) != set()
     assert read(services.database, objects) == as_stored(steps)
@@ -153,8 +159,8 @@ def test_statistics_are_in_the_store_and_read_back(cold: Made, store: Cluster, p
         assert c.execute(select(func.count()).select_from(tables.garbage)).scalar_one() == 0
 
 
-def test_reads_go_on_while_a_volume_server_is_killed(cold: Made, store: Cluster, prefix: str) -> None:
-    services, steps = cold
+def test_reads_go_on_while_a_volume_server_is_killed(cold_sqlite: Made, store: Cluster, prefix: str) -> None:
+    services, steps = cold_sqlite
     expected = as_stored(steps)
     over = threading.Event()
     done: list[bool] = []
@@ -178,8 +184,8 @@ def test_reads_go_on_while_a_volume_server_is_killed(cold: Made, store: Cluster,
     assert all(done)
 
 
-def test_the_other_volume_server_has_everything_too(cold: Made, store: Cluster, prefix: str) -> None:
-    services, steps = cold
+def test_the_other_volume_server_has_everything_too(cold_sqlite: Made, store: Cluster, prefix: str) -> None:
+    services, steps = cold_sqlite
     wait_for(lambda: writes(store, prefix), seconds=60)
     store.kill("volume2")
     try:
