@@ -165,7 +165,7 @@ def test_delete_leaves_nothing_and_the_name_is_free_again(services: Services) ->
     services.remover.round()
     with services.database.read() as c:
         for name, table in tables.metadata.tables.items():
-            if name not in ("token", "secret", "channel"):
+            if name not in ("token", "secret", "channel", "audit"):  # the audit log outlives what it tells of
                 assert c.execute(select(func.count()).select_from(table)).scalar() == 0, name
     services.lifecycle.open("r", RunInfo(name="again"))
     assert ingest(services, "r", 0, body(rows(0, 1))).expected_seq == 1
