@@ -1,0 +1,39 @@
+"""What was judged live is judged the same out of chunks, and exported the same."""
+
+from __future__ import annotations
+
+from floatscope.protocol.runinfo import RunInfo
+from floatscope_server import export
+from floatscope_server.app import create_app
+from floatscope_server.database import Database
+from floatscope_server.services import Services
+from floatscope_server.settings import Settings
+from floatscope_server.store import chunks, runs, verdicts
+from floatscope_server.store.reads import Span
+from tests.server.samples import as_stored, body, faulty_run, ingest, lines
+
+
+def test_a_replay_out_of_chunks_says_the_same(settings: Settings, database: Database) -> None:
+    services: Services = create_app(settings, database=database).state.services
+    described, steps = faulty_run(160, fault_at=100)
+    services.lifecycle.open("r", RunInfo.from_json(described))
+    for seq in range(10):
+        ingest(services, "r", seq, body(steps[seq * 16 : seq * 16 + 16]))
+    with database.read() as c:
+        run = runs.get(c, "r")
+        live = verdicts.find(c, run.id)
+    assert services.compactor.rewriter.rewrite(run.id, 0, whole=True) == 1
+    with database.write() as c:
+        assert len(chunks.of_rank(c, run.id, 0)) == 1
+        verdicts.forget_engine(c, run.id)
+        runs.change(c, run.id, {"version": run.version + 1})
+    services.lifecycle.refresh("r")
+    with database.read() as c:
+        again = verdicts.find(c, run.id)
+    assert live is not None
+    assert again is not None
+    assert live["findings"]
+    assert again["findings"] == live["findings"]
+    assert again["status"] == live["status"]
+    found = export.rows(database, run.id, [0], Span(0, 999), tensor_tables=services.tensor_tables)
+    assert lines(list(found)) == as_stored(steps)
