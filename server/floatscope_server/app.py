@@ -3,49 +3,51 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 
 import anyio
-from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
-from sqlalchemy.exc import DatabaseError, InternalError, OperationalError
-from starlette.exceptions import HTTPException
+from fastapi import FastAPI
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
-from starlette.responses import Response
 
 from floatscope_dashboards.pages import Pages
 from floatscope_diagnostics.engine import Engine
 from floatscope_server import migrate
 from floatscope_server.access import open_access
-from floatscope_server.answers import told
 from floatscope_server.background import Refresher, StallWatch
 from floatscope_server.backtest import BackTests
 from floatscope_server.careful_headers import CarefulHeaders
 from floatscope_server.codec import work_beside_other_threads
 from floatscope_server.compaction import Compactor
-from floatscope_server.database import AWAY, Database
+from floatscope_server.database import Database
 from floatscope_server.diagnosis import Diagnosis, Engines
+from floatscope_server.disk import MIB, Disk
 from floatscope_server.doorkeeper import Doorkeeper
-from floatscope_server.errors import Damaged, Problem
+from floatscope_server.error_answers import answer_errors
 from floatscope_server.events import Events
 from floatscope_server.gate import Gate
 from floatscope_server.ingest import Ingest
 from floatscope_server.keeper import Keeper
 from floatscope_server.lifecycle import Lifecycle
+from floatscope_server.limits.backlog import Backlog
+from floatscope_server.limits.layer import Limits
 from floatscope_server.locks import RunLocks
+from floatscope_server.metrics.gauges import gauges
+from floatscope_server.metrics.measures import Measures
+from floatscope_server.metrics.state import State
 from floatscope_server.notify.environment import offer_environment_channel
 from floatscope_server.notify.messages import Messages
 from floatscope_server.notify.posting import Post, poster
 from floatscope_server.notify.sender import Sender
 from floatscope_server.objects.opening import open_objects
 from floatscope_server.objects.sweeper import Sweeper
+from floatscope_server.observing import Observed
 from floatscope_server.origins import networks
 from floatscope_server.outcome import Outcome
+from floatscope_server.readiness import Readiness
 from floatscope_server.reference import Reference
 from floatscope_server.removing import Remover
 from floatscope_server.retention import Policy, Retention
@@ -55,10 +57,10 @@ from floatscope_server.routes import (
     batches,
     channels,
     deliveries,
-    fields,
     frames,
     health,
     login,
+    metrics,
     pages,
     reference,
     rules,
@@ -88,9 +90,6 @@ from floatscope_server.workers.forwarding import Forwarding, Peers
 API = "/api/v1"
 GZIP_FROM_BYTES = 4096  # event streams are never compressed: they must not wait in a buffer
 INGEST_SLOTS = 6  # each may hold a body of 32 MiB and what it unpacks to
-RETRY_LATER = {"Retry-After": "5"}
-
-_log = logging.getLogger(__name__)
 
 
 def create_app(
@@ -100,11 +99,13 @@ def create_app(
     engines: Engines = Engine,
     post: Post | None = None,
     inside: Inside | None = None,
+    worker: int = 0,
 ) -> FastAPI:
     """The application over the database of the settings, which is brought to the current schema.
 
     engines and post are arguments so that tests can use stand-ins; database lets a caller share one it has
-    opened. inside: where other workers on the same database reach this one, if they can.
+    opened. inside: where other workers on the same database reach this one, if they can. worker: its number
+    among those of this machine.
     """
     if database is None:
         database = Database(settings.database, synchronous=settings.sqlite_synchronous)
@@ -200,6 +201,29 @@ def create_app(
         alone=lambda: crew.duties.holds("keeper"),
     )
     offer_environment_channel(database, is_set=env_url is not None, now=time.time())
+    measures = Measures(worker=worker)
+    measures.watch(database.engine)
+    data = settings.data_dir if database.dialect == "sqlite" else None
+    disk = Disk(data, reserve_bytes=settings.disk_reserve_mib * MIB)
+    lives = {"sending": sender.alive, "telling": telling.alive, "compaction": compactor.alive}
+    readiness = Readiness(database=database, disk=disk, parts=lives)
+    backlog = Backlog(database=database, compacting=compactor.works)
+    slots = anyio.CapacityLimiter(INGEST_SLOTS)
+    measures.registry.register(
+        State(
+            database=database,
+            worker=measures.worker,
+            gauges=gauges(
+                diagnosis=diagnosis,
+                compactor=compactor,
+                events=events,
+                crew=crew,
+                disk=disk,
+                backlog=backlog,
+                slots=slots,
+            ),
+        )
+    )
     services = Services(
         settings=settings,
         version=version("floatscope"),
@@ -227,7 +251,11 @@ def create_app(
         pages=Pages(),
         static_files=StaticFiles(),
         reference=Reference(cookie=cookie),
-        ingest_slots=anyio.CapacityLimiter(INGEST_SLOTS),
+        ingest_slots=slots,
+        measures=measures,
+        disk=disk,
+        readiness=readiness,
+        backlog=backlog,
     )
 
     private, shared, peers = _among_workers(database, crew)
@@ -275,14 +303,22 @@ def create_app(
         lifespan=lifespan,
         middleware=[
             *private,
+            Middleware(Observed, measures=measures),
             Middleware(CarefulHeaders, public_url=settings.public_url),
             Middleware(GZipMiddleware, minimum_size=GZIP_FROM_BYTES, compresslevel=1),
             Middleware(Gate, doorkeeper=doorkeeper, public_url=settings.public_url),
+            Middleware(
+                Limits,
+                ingest_per_s=settings.ingest_per_s,
+                other_per_s=settings.requests_per_s,
+                measures=measures,
+            ),
             *shared,
         ],
     )
     app.state.services = services
     app.include_router(health.router)
+    app.include_router(metrics.router)
     app.include_router(login.router)
     app.include_router(pages.router)
     app.include_router(reference.router)
@@ -301,7 +337,7 @@ def create_app(
         audit,
     ):
         app.include_router(module.router, prefix=API)
-    _answer_errors(app)
+    answer_errors(app)
     return app
 
 
@@ -314,61 +350,3 @@ def _among_workers(database: Database, crew: Crew) -> tuple[list[Middleware], li
     peers = Peers(secret)
     private = [Middleware(Door, port=crew.inside.port, secret=secret, name=crew.name)]
     return private, [Middleware(Forwarding, owners=crew.owners, peers=peers)], peers
-
-
-def _answer_errors(app: FastAPI) -> None:
-    """Errors in one shape: problem+json, or a page for people.
-
-    What is not foreseen is logged whole, told in general.
-    """
-
-    def answer(request: Request, problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
-        services: Services = app.state.services
-        return told(request, problem, pages=services.pages, headers=headers)
-
-    @app.exception_handler(Problem)
-    async def on_problem(request: Request, error: Problem) -> Response:
-        return answer(request, error)
-
-    @app.exception_handler(RequestValidationError)
-    async def on_invalid(request: Request, error: RequestValidationError) -> Response:
-        return answer(request, fields.refused(list(error.errors())))
-
-    @app.exception_handler(HTTPException)
-    async def on_http(request: Request, error: HTTPException) -> Response:
-        what = f"{request.method} {request.url.path}"
-        if error.status_code == 404:
-            problem = Problem(
-                404, "Not found", f"there is nothing at {what}", hint="/docs lists the API, / the runs"
-            )
-        else:
-            problem = Problem(error.status_code, str(error.detail), f"{what}: {error.detail}")
-        return answer(request, problem, error.headers)
-
-    async def on_storage(request: Request, error: Exception) -> Response:
-        what = f"{request.method} {request.url.path}"
-        said = error.orig if isinstance(error, OperationalError) else error
-        _log.error("%r failed: the database says: %s", what, str(said).strip())
-        detail = (
-            "the database could not take or give the data now (full, locked or away); nothing was changed"
-        )
-        hint = "send it again later; the server's log says more"
-        return answer(
-            request, Problem(503, "Storage is not available", detail, hint=hint, headers=RETRY_LATER)
-        )
-
-    for kind in AWAY:
-        app.add_exception_handler(kind, on_storage)
-
-    @app.exception_handler(DatabaseError)
-    async def on_damage(request: Request, error: DatabaseError) -> Response:
-        if type(error) not in (DatabaseError, InternalError):  # those say that the file itself is damaged
-            raise error
-        _log.error("%r failed: the database says: %s", f"{request.method} {request.url.path}", error.orig)
-        return answer(request, Damaged("a page of the database"))
-
-    @app.exception_handler(Exception)
-    async def on_fault(request: Request, _error: Exception) -> Response:
-        _log.error("%r failed", f"{request.method} {request.url.path}")
-        detail = "the server failed on this request; its log says why"
-        return answer(request, Problem(500, "Server fault", detail, hint="please report it"))

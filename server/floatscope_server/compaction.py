@@ -56,6 +56,8 @@ class Compactor:
         self._aside: dict[tuple[int, int], float] = {}
         self._retry_s = retry_s
         self._failures = 0
+        self.chunks_made = 0
+        self.busy_s = 0.0
         self.rewriter = Rewriter(
             database=database,
             tensor_tables=tensor_tables,
@@ -78,6 +80,10 @@ class Compactor:
 
     def alive(self) -> bool:
         return self._thread.is_alive()
+
+    def works(self) -> bool:
+        """Whether it goes on and its last attempt did not fail."""
+        return self.alive() and not self._failures
 
     def wake(self, run: int, rank: int) -> None:
         """The rank's hot batches are worth a look; asked in a request, so it only notes it."""
@@ -113,8 +119,10 @@ class Compactor:
         self._hand_over()
 
     def _rewrite(self, run: int, rank: int) -> None:
+        began = time.perf_counter()
         try:
             made = self.rewriter.rewrite(run, rank)
+            self.chunks_made += made
         except Interrupted:
             _log.debug("rewriting rank %d of run %d was interrupted", rank, run)
         except IntegrityError:
@@ -130,6 +138,8 @@ class Compactor:
         else:
             if made:
                 _log.debug("rank %d of run %d: %d chunks made", rank, run, made)
+        finally:
+            self.busy_s += time.perf_counter() - began
 
     def _look(self) -> None:
         with self._database.read() as c:

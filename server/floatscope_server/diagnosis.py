@@ -140,6 +140,11 @@ class Diagnosis:
         self._lock = threading.Lock()
         self._live: OrderedDict[int, _Live] = OrderedDict()
         self._failures: dict[int, int] = {}
+        self.brought_back = 0  # engines that were restored or replayed so far
+
+    def live(self) -> int:
+        """Engines in memory."""
+        return len(self._live)
 
     def feed(self, c: Connection, run: RunRecord, *, batch: Batch, rank: int, segment: int) -> Judgement:
         """Judges a batch that is about to be stored as the run's next arrival."""
@@ -270,6 +275,7 @@ class Diagnosis:
         if live is None or live.version != run.version or live.revision != run.revision:
             live = self._bring_back(c, run)
             if run.arrivals:
+                self.brought_back += 1
                 _log.info("the diagnosis of run %s was brought back at arrival %d", run.run_id, run.arrivals)
             with self._lock:
                 self._live[run.id] = live

@@ -109,6 +109,10 @@ class Events:
         for reader in self._readers:
             reader.wake.set()
 
+    def readers(self) -> int:
+        """Who listens now."""
+        return len(self._readers)
+
     async def read(self, *, run: str | None, last_id: int | None) -> AsyncIterator[str]:
         """Server-sent events as text, from the one after ``last_id``; ends when the hub closes."""
         reader = _Reader(run)

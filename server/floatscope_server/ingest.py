@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 from sqlalchemy import Connection
 
 from floatscope.protocol import strict_json, wire_json, wire_safetensors
@@ -43,7 +44,7 @@ class Receipt:
     """The answer to a stored batch.
 
     verdict: what the diagnosis says now, in short; None where it has nothing to say.  repeated: the batch had
-    been stored before.
+    been stored before.  steps, values: in the batch.  hot_rows, hot_batches: of the rank, not in chunks yet.
     """
 
     expected_seq: int
@@ -51,6 +52,10 @@ class Receipt:
     settings: dict[str, Any]
     verdict: dict[str, Any] | None = None
     repeated: bool = False
+    steps: int = 0
+    values: int = 0
+    hot_rows: int = 0
+    hot_batches: int = 0
 
 
 class _Moved(Exception):
@@ -158,7 +163,16 @@ class Ingest:
         asked = self._closer_look.settings(
             judgement.verdict, last_step=key.last_step, run=run.id, tensors=described.tensors
         )
-        return Receipt(seq + 1, segment, asked, brief(judgement, segment=segment))
+        return Receipt(
+            seq + 1,
+            segment,
+            asked,
+            brief(judgement, segment=segment),
+            steps=len(batch),
+            values=values_in(batch),
+            hot_rows=hot_rows,
+            hot_batches=hot_batches,
+        )
 
     def _known(
         self, c: Connection, run: RunRecord, at: RankPosition, *, seq: int, body: Body
@@ -232,6 +246,12 @@ def brief(judgement: Judgement, *, segment: int) -> dict[str, Any] | None:
     except ValueError:  # as with alerts: what cannot be told costs no batch
         return None
     return said
+
+
+def values_in(batch: Batch) -> int:
+    """Numbers in a batch, NaN and infinities among them; missing ones are none."""
+    of_tensors = sum(int(np.count_nonzero(present)) for present in batch.stats_present.values())
+    return of_tensors + int(np.count_nonzero(batch.scalars_present))
 
 
 def _names_only(batch: Batch) -> TensorTable:

@@ -75,6 +75,7 @@ TABLE: Mapping[tuple[str, str], str] = {
     ("POST", f"{_API}/tokens"): ADMIN,
     ("DELETE", f"{_API}/tokens/{{token_id}}"): ADMIN,
     ("GET", f"{_API}/audit"): ADMIN,
+    ("GET", "/metrics"): READ,
     # pages
     ("GET", "/"): READ,
     ("GET", "/runs/{run_id}"): READ,

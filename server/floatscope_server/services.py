@@ -13,13 +13,17 @@ from floatscope_server.access import Access
 from floatscope_server.backtest import BackTests
 from floatscope_server.compaction import Compactor
 from floatscope_server.database import Database
+from floatscope_server.disk import Disk
 from floatscope_server.doorkeeper import Doorkeeper
 from floatscope_server.events import Events
 from floatscope_server.ingest import Ingest
 from floatscope_server.lifecycle import Lifecycle
+from floatscope_server.limits.backlog import Backlog
+from floatscope_server.metrics.measures import Measures
 from floatscope_server.notify.messages import Messages
 from floatscope_server.notify.sender import Sender
 from floatscope_server.objects.sweeper import Sweeper
+from floatscope_server.readiness import Readiness
 from floatscope_server.reference import Reference
 from floatscope_server.removing import Remover
 from floatscope_server.retention import Retention
@@ -29,8 +33,8 @@ from floatscope_server.settings import Settings
 from floatscope_server.static_files import StaticFiles
 from floatscope_server.store.descriptions import Descriptions
 from floatscope_server.store.tensor_tables import TensorTables
-from floatscope_server.store.warm import Warm
 from floatscope_server.store.tiles import Objects
+from floatscope_server.store.warm import Warm
 from floatscope_server.telling.duty import Telling
 from floatscope_server.workers.crew import Crew
 
@@ -69,6 +73,10 @@ class Services:
     static_files: StaticFiles
     reference: Reference
     ingest_slots: anyio.CapacityLimiter
+    measures: Measures
+    disk: Disk
+    readiness: Readiness
+    backlog: Backlog
 
 
 def _services(request: Request) -> Services:

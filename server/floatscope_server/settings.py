@@ -98,6 +98,18 @@ class Settings(BaseSettings):
     tiles_secret_access_key: SecretStr | None = None
     """Secret of that key."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["text", "json"] = "text"
+    """``json``: one object a line, for machines."""
+    ingest_per_s: float = Field(default=5000.0, gt=0)
+    """Requests a second by which one token may bring steps, on average; each worker counts for itself."""
+    requests_per_s: float = Field(default=500.0, gt=0)
+    """Other requests a second of one token, or address without one; each worker counts for itself."""
+    disk_reserve_mib: int = Field(default=256, ge=0)
+    """MiB that stay free on the disk of the embedded database: with less, steps are refused."""
+    drain_s: float = Field(default=0.0, ge=0, le=300)
+    """How long the server still serves after it was told to stop, in s, while ``/readyz`` says 503: so that
+    whatever spreads requests over servers notices.
+    """
     diagnose: bool = True
     """Off only to measure storage alone: batches are then stored and not judged."""
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import signal
 import socket
 from collections.abc import Mapping
 from typing import Any
 
+from floatscope_server import logs
 from floatscope_server.app import create_app
 from floatscope_server.database import Database
 from floatscope_server.serving import GracefulServer
@@ -35,7 +35,7 @@ def work(settings: Settings, database: Database, listener: socket.socket, *, num
     if database.dialect == "postgresql":
         private, inside = door.listen(settings.advertise_to, number=number)
         listeners.append(private)
-    app = create_app(settings, database=database, inside=inside)
+    app = create_app(settings, database=database, inside=inside, worker=number)
     # After it has stopped, uvicorn raises the signal again; stopping when asked to is a success.
     signal.signal(signal.SIGTERM, lambda _number, _frame: None)
     server = GracefulServer(app)
@@ -52,10 +52,5 @@ def open_database(settings: Settings) -> Database:
 
 
 def set_up_log(settings: Settings, *, worker: int | None = None) -> None:
-    """The log of this process; with several workers each line says whose it is."""
-    who = "" if worker is None else f"worker {worker} "
-    logging.basicConfig(
-        level=settings.log_level.upper(), format=f"%(asctime)s %(levelname)s {who}%(name)s: %(message)s"
-    )
-    logging.getLogger("alembic").setLevel("WARNING")
-    logging.getLogger("httpx").setLevel("WARNING")  # one line per request passed on
+    """The log of this process; with several workers each record says whose it is."""
+    logs.set_up(settings, worker=worker)

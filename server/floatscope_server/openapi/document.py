@@ -17,9 +17,9 @@ from floatscope_server.openapi.shapes import ANY, COUNT, TEXT, Shape, obj, ref
 PROBLEM = "application/problem+json"
 WITH_BODY = ("post", "put", "patch")
 
-_ABOUT = """Errors are `application/problem+json` (RFC 9457) that name the field, what was expected and what to
-do. Lists are `{"items": [...], "next_cursor": ...}`; the cursor asks for the next page. Times are ISO 8601 in
-UTC. Numbers that are not finite are the strings "NaN", "Infinity" and "-Infinity"; null is missing."""
+_ABOUT = """Errors are `application/problem+json` (RFC 9457) that name the field, what was expected and what
+to do. Lists are `{"items": [...], "next_cursor": ...}`; the cursor asks for the next page. Times are ISO 8601
+in UTC. Numbers that are not finite are the strings "NaN", "Infinity" and "-Infinity"; null is missing."""
 
 _PROBLEM: Shape = obj(
     {"type": TEXT, "title": TEXT, "status": COUNT, "detail": TEXT},

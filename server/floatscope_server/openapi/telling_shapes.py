@@ -99,6 +99,7 @@ _RULE: Mapping[str, Shape] = {
     "enabled": FLAG,
     "set_severity": nullable(one_of(SEVERITIES)),
     "settings": array(ref("RuleSetting")),
+    "runs_firing": COUNT,
     "fired": obj({"days": COUNT, "count": COUNT, "confirmed": COUNT, "not_the_cause": COUNT}),
 }
 _TOKEN: Mapping[str, Shape] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from functools import partial
 from typing import Any
 
@@ -33,9 +34,10 @@ _BODY: dict[str, Any] = {
 async def put_batch(request: Request, run_id: RunId, rank: Rank, seq: Seq, services: Use) -> Response:
     """Stores steps exactly once. The same seq with the same content may be sent any number of times."""
     try:
-        await anyio.to_thread.run_sync(services.ingest.check_run, run_id)
+        await anyio.to_thread.run_sync(_may_send, services, run_id, rank)
         sent = await body.read(request)
     except Problem as problem:
+        services.measures.batch("limited" if problem.status in (429, 507) else "refused")
         await body.drain(request)
         return ProblemAnswer(problem)
     store = partial(_store, services, run_id, rank, seq, sent, request)
@@ -44,7 +46,30 @@ async def put_batch(request: Request, run_id: RunId, rank: Rank, seq: Seq, servi
     return Json(told if receipt.verdict is None else {**told, "verdict": receipt.verdict})
 
 
+def _may_send(services: Services, run_id: str, rank: int) -> None:
+    services.ingest.check_run(run_id)
+    services.disk.check()
+    services.backlog.check(run_id, rank)
+
+
 def _store(services: Services, run_id: str, rank: int, seq: int, sent: bytes, request: Request) -> Receipt:
+    began = time.perf_counter()
     unpacked = body.unpack(sent, request.headers.get("content-encoding"))
     content_type = request.headers.get("content-type", "")
-    return services.ingest.put(run_id, rank=rank, seq=seq, content_type=content_type, body=unpacked)
+    try:
+        receipt = services.ingest.put(run_id, rank=rank, seq=seq, content_type=content_type, body=unpacked)
+    except Problem as problem:
+        services.measures.batch(str(problem.extra.get("reason", "refused")))
+        raise
+    except BaseException:
+        services.measures.batch("failed")
+        raise
+    if receipt.repeated:
+        services.measures.batch("repeated")
+        return receipt
+    seconds = time.perf_counter() - began
+    services.measures.stored(
+        steps=receipt.steps, values=receipt.values, sent_bytes=len(sent), seconds=seconds
+    )
+    services.backlog.note(run_id, rank, hot_rows=receipt.hot_rows, hot_batches=receipt.hot_batches)
+    return receipt

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fastapi import APIRouter
-from sqlalchemy.exc import SQLAlchemyError
 from starlette.responses import Response
 
 from floatscope_server.answers import Json
@@ -20,16 +19,10 @@ async def healthz(services: Use) -> Response:
 
 @router.get("/readyz", response_class=Json)
 def readyz(services: Use) -> Response:
-    """The database answers and messages are being sent."""
-    problems = []
-    try:
-        services.database.ping()
-    except SQLAlchemyError as error:
-        problems.append(f"the database does not answer ({type(error).__name__})")
-    if not services.sender.alive():
-        problems.append("messages are not being sent")
-    if not services.telling.alive():
-        problems.append("alerts are not being told at their time")
+    """The database answers with the right schema, there is room, what works in the background does, and the
+    server is not stopping.
+    """
+    problems = services.readiness.problems()
     return Json(
         {"status": "not ready" if problems else "ready", "problems": problems},
         status_code=503 if problems else 200,

@@ -1,0 +1,1 @@
+"""How much one client may ask for, and how much the server does at once."""

@@ -1,0 +1,1 @@
+"""What the server measures of itself, for Prometheus."""
