@@ -68,6 +68,7 @@ docs: $(STAMPS)/all ## regenerate the pages of the rules, the formats and the se
 	$(BIN)/python -m floatscope_diagnostics.rule_docs docs/rules
 	$(BIN)/python -m floatscope_diagnostics.format_docs docs/diagnose.md
 	$(BIN)/python -m tests.repo.settings_docs docs/settings.md
+	$(BIN)/python -m tests.repo.server_settings_docs docs/server-settings.md
 
 clean: ## remove the environments and caches
 	rm -rf .venv .venv-bare .venv-wheel .venv-te .venv-integrations .venv-audit dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

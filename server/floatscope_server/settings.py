@@ -50,6 +50,7 @@ class Settings(BaseSettings):
     host: str = "127.0.0.1"
     """Address to listen on; 0.0.0.0 for all."""
     port: int = Field(default=DEFAULT_PORT, ge=1, le=65535)
+    """Port to listen on."""
     data_dir: Path = Path("floatscope-data")
     """Where the embedded database and the first token are kept."""
     database_url: SecretStr | None = None
@@ -98,6 +99,7 @@ class Settings(BaseSettings):
     tiles_secret_access_key: SecretStr | None = None
     """Secret of that key."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least severe lines that are logged."""
     log_format: Literal["text", "json"] = "text"
     """``json``: one object a line, for machines."""
     ingest_per_s: float = Field(default=5000.0, gt=0)

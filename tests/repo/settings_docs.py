@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from floatscope import config
@@ -24,7 +25,7 @@ Everything that `floatscope.watch(model, optimizer, run="name", ...)` takes, by 
 one-liners of [the integrations](integrations.md) take the same. What is given as `None` counts as not
 given. A wrong argument raises when `watch` is called, a wrong environment variable is reported and
 ignored. Names that end in `_s` are in seconds, in `_bytes` in bytes; `_steps` are steps of the optimizer.
-Settings of the server are in the [README](../README.md#settings)."""
+Settings of the server: [server-settings.md](server-settings.md)."""
 SECTIONS = {
     "run": "The run and where it goes",
     "stats_every": "What is measured",
@@ -83,9 +84,14 @@ def page() -> str:
 
 
 def docstrings() -> Mapping[str, str]:
-    """Name of a field -> the string below it in the source."""
-    tree = ast.parse(inspect.getsource(config))
-    body = next(n.body for n in tree.body if isinstance(n, ast.ClassDef) and n.name == MonitorConfig.__name__)
+    """Name of a field of the agent's configuration -> the string below it in the source."""
+    return docstrings_of(config, MonitorConfig.__name__)
+
+
+def docstrings_of(module: ModuleType, name: str) -> Mapping[str, str]:
+    """Name of a field of that class -> the string below it in the source."""
+    tree = ast.parse(inspect.getsource(module))
+    body = next(n.body for n in tree.body if isinstance(n, ast.ClassDef) and n.name == name)
     found = {}
     for node, after in pairwise(body):
         if (

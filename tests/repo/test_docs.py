@@ -12,6 +12,7 @@ import pytest
 
 from floatscope.cli import COMMANDS
 from floatscope_server.settings import Settings
+from tests.repo import server_settings_docs
 from tests.repo.repository import ROOT, relative, tracked
 
 DOCUMENTS = tracked("*.md")
@@ -48,11 +49,20 @@ def test_every_command_exists(document: Path) -> None:
     assert named - set(COMMANDS) == set()
 
 
-def test_the_readme_lists_exactly_the_settings_that_are_read() -> None:
-    documented = set(re.findall(r"FLOATSCOPE_[A-Z_]+[A-Z]", (ROOT / "README.md").read_text()))
+def test_the_readme_and_the_pages_of_settings_list_exactly_what_is_read() -> None:
+    named = {
+        page: set(re.findall(r"FLOATSCOPE_[A-Z_]+[A-Z]", (ROOT / page).read_text()))
+        for page in ("README.md", "docs/settings.md", "docs/server-settings.md")
+    }
     server = {f"FLOATSCOPE_{name.upper()}" for name in Settings.model_fields}
     agent = "".join(path.read_text() for path in tracked("agent/*.py"))
-    assert documented == server | set(re.findall(r"FLOATSCOPE_[A-Z_]+[A-Z]", agent))
+    read = server | set(re.findall(r"FLOATSCOPE_[A-Z_]+[A-Z]", agent))
+    assert named["docs/settings.md"] | named["docs/server-settings.md"] == read
+    assert named["README.md"] <= read
+
+
+def test_the_page_of_the_servers_settings_is_up_to_date() -> None:
+    assert (ROOT / "docs/server-settings.md").read_text() == server_settings_docs.page()
 
 
 def test_the_changelog_begins_with_the_version() -> None:
