@@ -197,7 +197,7 @@ def _prepare_sqlite(engine: Engine, *, synchronous: str) -> None:
         cursor = raw.cursor()
         cursor.execute(f"pragma busy_timeout={BUSY_TIMEOUT_MS}")
         if cursor.execute("pragma page_count").fetchone() == (0,):
-            # Only a new file takes it, and setting it takes the write lock: room of deleted runs is given back.
+            # Room of deleted runs is given back. Only a new file takes it, and it takes the write lock.
             cursor.execute("pragma auto_vacuum=incremental")
         for pragma in (
             "journal_mode=wal",
