@@ -1,21 +1,25 @@
 #!/bin/sh
-# The whole test suite in two processes: test.sh PYTHON [PYTEST ARGUMENTS]
+# The whole test suite in three processes side by side: test.sh PYTHON [PYTEST ARGUMENTS]
 #
-# Half of the agent's tests wait for processes, sockets and clocks; beside the others they cost little time.
-# With arguments it is one pytest with these.
+# Many tests of the agent and of the server wait for processes, sockets, databases and clocks; beside the others
+# they cost little time. With arguments it is one pytest with these.
 set -eu
 python=$1
 shift
 if [ $# -gt 0 ]; then
     exec "$python" -m pytest "$@"
 fi
-agent=$(mktemp)
-trap 'rm -f "$agent"' EXIT
-"$python" -m pytest -p no:cacheprovider tests/agent >"$agent" 2>&1 &
-agent_pid=$!
-trap 'kill $agent_pid 2>/dev/null || true; rm -f "$agent"' INT TERM
+said=$(mktemp -d)
+"$python" -m pytest -p no:cacheprovider tests/agent >"$said/agent" 2>&1 &
+agent=$!
+"$python" -m pytest -p no:cacheprovider tests/server >"$said/server" 2>&1 &
+server=$!
+trap 'kill $agent $server 2>/dev/null || true; rm -rf "$said"' INT TERM
 rc=0
-"$python" -m pytest --ignore tests/agent || rc=$?
-wait $agent_pid || rc=$?
-cat "$agent"
+"$python" -m pytest --ignore tests/agent --ignore tests/server || rc=$?
+wait $agent || rc=$?
+cat "$said/agent"
+wait $server || rc=$?
+cat "$said/server"
+rm -rf "$said"
 exit $rc
