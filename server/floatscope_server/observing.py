@@ -12,6 +12,7 @@ from typing import Any
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from floatscope_server import scopes
 from floatscope_server.metrics.measures import NOT_ROUTED, Measures
 from floatscope_server.workers.door import PASSED_ON
 
@@ -82,5 +83,5 @@ class Observed:
 
 
 def template(scope: Scope) -> str:
-    """The address with names in place of what differs; ``none`` for what has no route."""
-    return str(getattr(scope.get("route"), "path", NOT_ROUTED))
+    """The address with names in place of what differs; ``none`` for what there is not."""
+    return scopes.template(scope["method"], scope["path"]) or NOT_ROUTED

@@ -116,9 +116,23 @@ def needed(method: str, path: str) -> str | None:
     return None
 
 
+def template(method: str, path: str) -> str | None:
+    """The address in the tables that a path stands for; None if there is none with this method."""
+    wanted = "GET" if method == "HEAD" else method
+    if (wanted, path) in TABLE or (wanted, path) in OPEN:
+        return path
+    if path.startswith("/static/"):
+        return "/static/{path:path}"
+    for (known, pattern), whole in _TEMPLATES:
+        if known == wanted and pattern.fullmatch(path):
+            return whole
+    return None
+
+
 def _pattern(template: str) -> re.Pattern[str]:
     parts = re.split(r"\{\w+\}", template)
     return re.compile("[^/]+".join(re.escape(part) for part in parts))
 
 
 _PATTERNS = tuple(((method, _pattern(path)), scope) for (method, path), scope in TABLE.items() if "{" in path)
+_TEMPLATES = tuple(((method, _pattern(path)), path) for method, path in TABLE if "{" in path)
