@@ -118,7 +118,9 @@ class Events:
         reader = _Reader(run)
         if last_id is not None:
             known = last_id - self._overlap_us
-            if known < self._complete_from:
+            if known > max(self._last_id, int(self._clock() * 1e6)):  # the clock went back since: who knows
+                reader.offer(Event(self._complete_from, RESET, {}))
+            elif known < self._complete_from:
                 reader.offer(Event(max(last_id, self._complete_from), RESET, {}))
             for event in self._past:
                 if event.id > known:

@@ -166,6 +166,14 @@ def test_a_reader_that_comes_back_to_a_new_server_is_told_to_read_again() -> Non
     assert [event.kind for event in fresh] == ["end"]
 
 
+def test_a_reader_whose_last_id_lies_in_the_future_is_told_to_read_again() -> None:
+    """The clock was set back, and the server started again, since it read."""
+    hub = Events(clock=lambda: 1000.0)
+    found = hear(hub, last_id=1_060_000_000, say=lambda: hub.publish("tick", run="r"))
+    assert found[0].kind == "reset"
+    assert found[0].id < 1_060_000_000
+
+
 def test_a_reader_that_was_away_for_too_long_is_told_to_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "REMEMBERED", 10)
     hub = Events()
