@@ -180,11 +180,10 @@ def _listen(host: str, port: int) -> socket.socket:
 
 def _open_database(settings: Settings) -> Database:
     try:
+        if settings.database_url is None:
+            _keep_private(settings.database_file)
         database = open_database(settings)
         migrate.upgrade(database)
-        if settings.database_url is None:
-            # It holds names, texts and webhook addresses; its log takes over the mode of the file.
-            settings.database_file.chmod(0o600)
     except ModuleNotFoundError as error:
         needs = f"FLOATSCOPE_DATABASE_URL needs the package {error.name!r}"
         raise CannotStart(f"{needs}, not installed here: pip install 'floatscope[postgres]'") from error
@@ -193,6 +192,16 @@ def _open_database(settings: Settings) -> Database:
         reason = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
         raise CannotStart(f"the database of {what} cannot be opened: {reason}") from error
     return database
+
+
+def _keep_private(file: Path) -> None:
+    """Only its owner can read the database and the files beside it: they hold names, texts and webhook
+    addresses. It must be so before SQLite opens it, which makes the files beside it with its mode.
+    """
+    file.touch(mode=0o600)
+    for each in (file, *(file.with_name(file.name + end) for end in ("-wal", "-shm"))):
+        if each.exists():
+            each.chmod(0o600)
 
 
 def _greet(settings: Settings, first: FirstToken) -> None:

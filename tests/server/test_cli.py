@@ -57,9 +57,10 @@ def test_the_first_start_makes_a_token_and_the_next_one_keeps_it(tmp_path: Path)
         token = match[1]
         assert (tmp_path / "data" / "token").read_text().strip() == token
         database = tmp_path / "data" / "floatscope.db"
-        assert stat.S_IMODE(database.stat().st_mode) == 0o600
         mine = Client(client.port, token)
         mine.open_run("r")
+        for file in (database, Path(f"{database}-wal"), Path(f"{database}-shm")):
+            assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
         mine.put("r", 0, body(rows(0, 2)))
         assert process.stop() == 0
         process.log.write_text("")

@@ -214,6 +214,36 @@ def test_a_post_that_could_not_be_recorded_is_not_posted_again(
     assert outage.states("r1") == ["sent"]
 
 
+def test_a_message_that_arrives_while_another_thread_looks_is_not_sent_again(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outage = Outage(database)
+    posting, may_end = threading.Event(), threading.Event()
+
+    def slow(_letter: Letter) -> int | None:
+        posting.set()
+        assert may_end.wait(10)
+        return 200
+
+    outage.answers["ch"] = slow
+    outage.queue("r1", "raised")
+    first = threading.Thread(target=outage.sender.turn)
+    first.start()
+    assert posting.wait(10)
+    look = sending.waiting
+
+    def waiting(*args: Any, **named: Any) -> Any:
+        found = look(*args, **named)
+        may_end.set()
+        first.join(10)
+        return found
+
+    monkeypatch.setattr(sending, "waiting", waiting)
+    assert outage.sender.turn() > 0
+    assert outage.states("r1") == ["sent"]
+    assert len(outage.posts) == 1
+
+
 def test_a_process_that_died_after_a_post_sends_it_again_and_records_it_once(database: Database) -> None:
     outage = Outage(database)
 

@@ -163,11 +163,13 @@ class Sender:
             if not self._may_send():
                 return None, IDLE_S
             now, wait, best = self._clock(), IDLE_S, None
+            # What ends while this reads is recorded after what it sees: the same message would be sent again.
+            busy = {name for name, lane in self._lanes.items() if lane.busy}
             with self._database.read() as c:
                 for found in sending.waiting(c, now=now, longest_wait_s=retry.LONGEST_WAIT_S):
                     lane = self._lanes.setdefault(found.channel, _Lane())
                     pause = lane.paused - now
-                    if lane.busy:
+                    if found.channel in busy:
                         continue
                     if 0 < pause <= retry.LONGEST_WAIT_S:  # longer: the clock was set back meanwhile
                         wait = min(wait, pause)
