@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
-from floatscope_server import migrate
+from floatscope_server import migrate, tables
 from floatscope_server.alerting import Touched
 from floatscope_server.database import Database
 from floatscope_server.store import alerts, outbox, runs
+from floatscope_server.telling.duty import LOOK_S
 from floatscope_server.telling.quiet_hours import QuietHours
 from tests.server.samples import finding
 from tests.server.telling import FLAP_S, GROUP_S, HOUR, MINUTE, START, Bench, new_bench
@@ -321,6 +323,17 @@ def test_a_worker_without_the_duty_tells_nothing(bench: Bench) -> None:
     assert asked.wait(10)
     idle.stop()
     assert bench.said() == []
+
+
+def test_a_run_that_cannot_be_told_holds_up_no_other(bench: Bench) -> None:
+    bench.verdict(warning(1))
+    bench.pass_time(1)
+    bench.verdict(warning(2), run="other")
+    with bench.database.write() as c:
+        c.execute(update(tables.alert).where(tables.alert.c.id == "f1").values(finding_json="{damaged"))
+    bench.now += HOUR
+    assert bench.duty.look() == LOOK_S
+    assert bench.told() == [("raised", "f2")]
 
 
 def test_the_thread_sleeps_until_something_is_due_and_ends(bench: Bench) -> None:

@@ -12,6 +12,9 @@ import threading
 import time
 from collections.abc import Callable
 
+from sqlalchemy import Connection
+from sqlalchemy.exc import SQLAlchemyError
+
 from floatscope_server.alerting import Touched
 from floatscope_server.database import Database
 from floatscope_server.events import Events
@@ -75,21 +78,30 @@ class Telling:
         with self._database.read() as c:
             due_runs = telling.due_runs(c, now=now, limit=AT_ONCE)
             due_channels = telling.due_channels(c, now=now)
-        for channel_id in due_channels:
-            with self._database.write() as c:
-                count += self.teller.summarise(c, channel_id, now=now)
-        for run_id in due_runs:
-            with self._database.write() as c:
-                run = runs.find(c, run_id, lock=True)
-                if run is not None:
-                    count += self.teller.tell(c, run, Touched(), now=now)
+        due: list[tuple[Callable[..., int], str]] = [(self.teller.summarise, name) for name in due_channels]
+        failed = False
+        for tell, name in [*due, *((self._tell, name) for name in due_runs)]:
+            try:
+                with self._database.write() as c:
+                    count += tell(c, name, now=now)
+            except SQLAlchemyError:
+                raise
+            except Exception:  # what cannot be told of one must not keep the others from being told
+                _log.exception("what is due of %s cannot be told; trying again in %g s", name, LOOK_S)
+                failed = True
         if count:
             self._woken()
+        if failed:
+            return LOOK_S
         if len(due_runs) == AT_ONCE:
             return 0.0
         with self._database.read() as c:
             moments = (telling.next_due(c), silences.next_change(c, now=now))
         return min((max(m - self._clock(), 0.0) for m in moments if m is not None), default=math.inf)
+
+    def _tell(self, c: Connection, run_id: str, *, now: float) -> int:
+        run = runs.find(c, run_id, lock=True)
+        return 0 if run is None else self.teller.tell(c, run, Touched(), now=now)
 
     def apply_silences(self, now: float | None = None) -> int:
         """Silences what is to be silent now and lets go of the rest; returns the number of messages queued.
