@@ -243,6 +243,28 @@ def test_records_and_letters_do_not_show_their_secrets(database: Database) -> No
     assert "sesame" not in whole
 
 
+def test_two_changes_at_once_lose_nothing(database: Database) -> None:
+    record = ChannelRecord("c", "slack", "c", "https://old/x", "info", (), True, 0.0)
+    with database.write() as c:
+        channels.put(c, record)
+    has_read = threading.Event()
+
+    def rename() -> None:
+        with database.write() as c:
+            found = channels.get(c, "c", lock=True)
+            has_read.set()
+            channels.put(c, replace(found, name="new"))
+
+    other = threading.Thread(target=rename)
+    with database.write() as c:
+        channels.put(c, replace(channels.get(c, "c", lock=True), url="https://new/x"))
+        other.start()
+        assert not has_read.wait(0.3), "it must wait for the change that is under way"
+    other.join(20)
+    with database.read() as c:
+        assert channels.get(c, "c") == replace(record, name="new", url="https://new/x")
+
+
 def test_only_a_few_tests_are_under_way_at_once(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("floatscope_server.notify.sender.TESTS", 1)
     began, free = threading.Event(), threading.Event()

@@ -114,7 +114,7 @@ async def change_channel(request: Request, channel_id: ResourceId, services: Use
 def remove_channel(channel_id: ResourceId, services: Use, by: By) -> Response:
     """Deletes a channel with its address, its secret and its deliveries."""
     with services.database.write() as c:
-        record = channels.get(c, channel_id)
+        record = channels.get(c, channel_id, lock=True)
         if channel_id == FROM_SETTINGS:
             raise Problem(
                 409,
@@ -202,7 +202,7 @@ def _change(services: Services, by: Caller, channel_id: str, given: ChannelChang
     if "url" in changes:
         _check_url(services, kind, changes["url"])
     with services.database.write() as c:
-        record = replace(channels.get(c, channel_id), **changes)
+        record = replace(channels.get(c, channel_id, lock=True), **changes)
         channels.put(c, record)
         if given.enabled is False:  # what it would say when it is switched on again would be old news
             sending.give_up_all(c, channel_id, error="the channel was switched off", now=time.time())

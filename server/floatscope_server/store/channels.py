@@ -66,9 +66,12 @@ def count(c: Connection) -> int:
     return int(c.execute(select(func.count()).select_from(_channel)).scalar_one())
 
 
-def get(c: Connection, channel_id: str) -> ChannelRecord:
-    """The channel; raises ChannelNotFound."""
-    row = c.execute(select(_channel).where(_channel.c.id == channel_id)).first()
+def get(c: Connection, channel_id: str, *, lock: bool = False) -> ChannelRecord:
+    """The channel; raises ChannelNotFound. lock: who changes or removes it waits until the transaction ends;
+    who tells it something does not.
+    """
+    query = select(_channel).where(_channel.c.id == channel_id)
+    row = c.execute(query.with_for_update(key_share=True) if lock else query).first()
     if row is None:
         raise ChannelNotFound(channel_id)
     return _record(row)
