@@ -24,6 +24,7 @@ from floatscope.protocol.batch import Batch, Float64, Int64
 from floatscope.protocol.runinfo import RunInfo
 from floatscope_diagnostics.rule_settings import RuleSettings
 from floatscope_server.database import AWAY
+from floatscope_server.errors import Unreachable
 from floatscope_server.store import batches, kinds, runs, verdicts
 from floatscope_server.store.runs import RunRecord
 from floatscope_server.store.sequence import BatchSequence
@@ -32,7 +33,8 @@ from floatscope_server.store.tiles import Objects
 from floatscope_server.store.verdicts import SavedEngine
 
 SNAPSHOT_STEPS = 512  # a restart replays at most this many steps of a run, about a second of work
-LIVE_ENGINES = 128  # engines kept in memory; one that is pushed out is restored when its run sends again
+# Engines kept in memory, each 0.1 to 3 MB. One that is pushed out is restored when its run sends again.
+LIVE_ENGINES = 256
 # After that many batches that the engine failed on, it is left alone until the next start.
 FAILURES_BEFORE_OFF = 5
 ERROR_CHARS = 1000
@@ -101,6 +103,7 @@ class _Live:
     settings: RuleSettings = field(default_factory=RuleSettings)
     sequence: BatchSequence | None = None  # while stored batches are fed
     is_new: bool = False  # it was made without a saved state and has not read all yet
+    brought_back: bool = False  # just now: with more live runs than engines that may happen at every batch
 
 
 @dataclass(frozen=True)
@@ -170,7 +173,8 @@ class Diagnosis:
             live.engine.update_run(described)
             return True
 
-        return self._judge(c, run, step, live=True if described.status == "running" else None)
+        resumed = described.status == "running"
+        return self._judge(c, run, step, live=True if resumed else None, may_wait=not resumed)
 
     def finish(self, c: Connection, run: RunRecord, *, status: str, reason: str | None) -> Judgement:
         """Tells the engine how the run ended."""
@@ -179,7 +183,7 @@ class Diagnosis:
             live.engine.finish(status, reason)
             return True
 
-        return self._judge(c, run, step, live=False)
+        return self._judge(c, run, step, live=False, may_wait=False)
 
     def forget(self, run: int) -> None:
         """Drops the engine in memory; the next event restores it from what is stored."""
@@ -202,8 +206,8 @@ class Diagnosis:
 
     def rows_behind(self, c: Connection, stored: StoredEngine) -> int:
         """Rows that ``catch_up`` still has to feed."""
-        keys = batches.keys(c, stored.run.id, after_arrival=stored.live.arrivals)
-        return sum(key.rows for key in keys if key.judged and key.arrival <= stored.run.arrivals)
+        run, after = stored.run, stored.live.arrivals
+        return batches.judged_rows(c, run.id, after=after, until=run.arrivals)
 
     def catch_up(self, c: Connection, stored: StoredEngine, *, most: int) -> bool:
         """Feeds at most so many of the batches that were stored when ``stored`` was made; whether any are
@@ -221,10 +225,17 @@ class Diagnosis:
         return _on_server(stored.live.engine.verdict(live=going_on).to_json())
 
     def _judge(
-        self, c: Connection, run: RunRecord, step: Callable[[_Live], bool], *, live: bool | None = None
+        self,
+        c: Connection,
+        run: RunRecord,
+        step: Callable[[_Live], bool],
+        *,
+        live: bool | None = None,
+        may_wait: bool = True,
     ) -> Judgement:
         """``live``: whether the run goes on, so that a finding that recovered no longer counts for its
-        status.
+        status. may_wait: the step is found again in what is stored, so it need not be judged now; else an
+        object store that is away raises Unreachable.
         """
         if not self._enabled:
             return Judgement(None, judged=False)
@@ -237,7 +248,8 @@ class Diagnosis:
             if wanted != ready.settings:
                 ready.engine.use(wanted)
                 ready.settings = wanted
-            save = step(ready)
+            save = step(ready) or ready.brought_back  # so that the next time nothing has to be fed again
+            ready.brought_back = False
             self._feed_baseline(c, ready, run)
             ready.version = run.version + 1
             goes_on = run.status not in runs.ENDED if live is None else live
@@ -252,15 +264,14 @@ class Diagnosis:
         except AWAY:  # no fault of the diagnosis: the sender sends the batch again
             self.forget(run.id)
             raise
-        except (
-            OSError
-        ) as error:  # the object store is away: the batch is judged once earlier ones can be read
+        except OSError as error:  # the object store is away: judged once earlier batches can be read
             self.forget(run.id)
+            is_missing = isinstance(error, FileNotFoundError)  # for good, perhaps, so it is shown
+            if not may_wait and not is_missing:
+                raise Unreachable(f"what the diagnosis of run {run.run_id} has to read") from error
             _log.warning("the diagnosis of run %s waits: %s", run.run_id, error)
-            return Judgement(None, judged=True)
-        except (
-            Exception
-        ) as error:  # a fault of the diagnosis must not cost a batch: it is stored, and the fault is shown
+            return Judgement(None, judged=True, error=describe(error) if is_missing else None)
+        except Exception as error:  # must not cost a batch: it is stored, and the fault is shown
             self.forget(run.id)
             self._failures[run.id] = self._failures.get(run.id, 0) + 1
             _log.exception("diagnosis of run %s failed; its batches are stored all the same", run.run_id)
@@ -276,6 +287,7 @@ class Diagnosis:
             live = self._bring_back(c, run)
             if run.arrivals:
                 self.brought_back += 1
+                live.brought_back = True
                 _log.info("the diagnosis of run %s was brought back at arrival %d", run.run_id, run.arrivals)
             with self._lock:
                 self._live[run.id] = live
@@ -308,9 +320,9 @@ class Diagnosis:
         """Feeds the stored batches the engine has not seen, at most so many; whether any are left."""
         sequence = live.sequence or self._sequence(run.id, ranks=len(runs.positions(c, run.id)))
         live.sequence = sequence
-        for count, key in enumerate(batches.keys(c, run.id, after_arrival=live.arrivals)):
-            if key.arrival > run.arrivals:
-                break
+        at_once = batches.KEYS_AT_ONCE if most is None else most + 1
+        left = batches.arrived(c, run.id, after=live.arrivals, until=run.arrivals, at_once=at_once)
+        for count, key in enumerate(left):
             if count == most:
                 return True
             if key.judged:
@@ -337,8 +349,9 @@ class Diagnosis:
         ranks = runs.series(c, baseline.id).get((kinds.SCALARS, "loss"), ())
         if ranks:
             sequence = self._sequence(baseline.id, tensors=False)
-            for key in batches.keys(c, baseline.id, rank=ranks[0], after_arrival=live.baseline_arrivals):
-                if not key.lost and key.arrival <= baseline.arrivals:
+            new = {"after": live.baseline_arrivals, "until": baseline.arrivals}
+            for key in batches.arrived(c, baseline.id, rank=ranks[0], **new):
+                if not key.lost:
                     _feed_losses(live, sequence.load(c, key))
         live.baseline_arrivals = baseline.arrivals
 

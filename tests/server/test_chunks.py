@@ -9,10 +9,12 @@ from collections.abc import Callable
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sqlalchemy import update
 
+from floatscope_server import tables
 from floatscope_server.chunk_plan import Limits
 from floatscope_server.database import Database
-from floatscope_server.store import batches
+from floatscope_server.store import batches, kinds
 from tests.server.chunk_checks import check_chunks
 from tests.server.compacting import Shape, Story, rows_of
 
@@ -80,6 +82,9 @@ def test_the_time_of_a_step_is_found_in_a_chunk_too(sqlite_database: Database) -
     assert times() == before
     assert None in before
     assert len(set(before)) > 40
+    with sqlite_database.write() as c:
+        c.execute(update(tables.tile).where(tables.tile.c.kind == kinds.ROWS).values(data=b"not a tile"))
+    assert set(times()) == {None, 1.0}, "when it arrived, where its sender's time cannot be read"
 
 
 LONG = {

@@ -13,11 +13,13 @@ from floatscope.protocol import strict_json
 from floatscope.protocol.batch import Batch, lost_batch
 from floatscope_server import tables
 from floatscope_server.database import upsert
+from floatscope_server.errors import Damaged
 from floatscope_server.store import blocks, chunk_batches, chunks, damage, frames, kinds, runs, tiles
 from floatscope_server.store.tensor_tables import TensorTables
 from floatscope_server.store.tiles import Objects
 
 _batch = tables.batch
+KEYS_AT_ONCE = 1024
 
 
 @dataclass(frozen=True)
@@ -96,10 +98,13 @@ def keys(
     after_arrival: int = 0,
     first_step: int | None = None,
     last_step: int | None = None,
+    limit: int | None = None,
 ) -> list[BatchKey]:
-    """Batches in order of arrival: of one rank or all, stored after an arrival, touching a range of steps."""
+    """Batches in order of arrival: of one rank or all, stored after an arrival, touching a range of steps; at
+    most ``limit``.
+    """
     columns = [_batch.c[name] for name in BatchKey.__dataclass_fields__]
-    query = select(*columns).where(_batch.c.run == run).order_by(_batch.c.arrival)
+    query = select(*columns).where(_batch.c.run == run).order_by(_batch.c.arrival).limit(limit)
     if rank is not None:
         query = query.where(_batch.c.rank == rank)
     if after_arrival:
@@ -109,6 +114,26 @@ def keys(
     if last_step is not None:
         query = query.where(_batch.c.first_step <= last_step)
     return [BatchKey(*row) for row in c.execute(query)]
+
+
+def arrived(
+    c: Connection, run: int, *, after: int, until: int, rank: int | None = None, at_once: int = KEYS_AT_ONCE
+) -> Iterator[BatchKey]:
+    """Batches that were stored after an arrival, and at the latest as that numbered ``until``, in order."""
+    while found := keys(c, run, rank=rank, after_arrival=after, limit=at_once):
+        for key in found:
+            if key.arrival > until:
+                return
+            yield key
+        after = found[-1].arrival
+
+
+def judged_rows(c: Connection, run: int, *, after: int, until: int) -> int:
+    """Rows of the batches between two arrivals, as in ``arrived``, that the diagnosis did not fail on."""
+    query = select(func.coalesce(func.sum(_batch.c.rows), 0)).where(
+        _batch.c.run == run, _batch.c.arrival > after, _batch.c.arrival <= until, _batch.c.judged
+    )
+    return int(c.execute(query).scalar_one())
 
 
 def load(
@@ -180,7 +205,9 @@ def glances(
 
 
 def time_of(c: Connection, run: int, *, step: int, rank: int) -> float | None:
-    """When a step was trained: as its sender says, else when it arrived, else None."""
+    """When a step was trained: as its sender says, else when it arrived, else None. What its sender said may
+    be unreadable; then it is when it arrived.
+    """
     query = (
         select(_batch.c.seq, _batch.c.received)
         .where(
@@ -196,17 +223,26 @@ def time_of(c: Connection, run: int, *, step: int, rank: int) -> float | None:
     row = c.execute(query).first()
     if row is None:
         return None
-    chunk = chunks.of_seq(c, run, rank, row.seq)
-    if chunk is not None:
-        parts = [(r.step, r.time) for r in tiles.rows(c, run, rank, [chunk])]
-    else:
-        found = blocks.each(c, run, rank, kinds.ROWS, first_seq=row.seq, last_seq=row.seq)
-        parts = [blocks.rows_block(data)[:2] for _seq, data in found]
-    for steps, times in parts:
-        at = times[steps == step]
-        if len(at) and np.isfinite(at[0]):
-            return float(at[0])
-    return float(row.received)
+    try:
+        said = _said_time(c, run, rank, row.seq, step)
+    except Damaged:  # logged where it was met
+        said = None
+    return float(row.received) if said is None else said
+
+
+def _said_time(c: Connection, run: int, rank: int, seq: int, step: int) -> float | None:
+    with damage.reading(f"steps of rank {rank} in batch {seq}"):
+        chunk = chunks.of_seq(c, run, rank, seq)
+        if chunk is not None:
+            parts = [(r.step, r.time) for r in tiles.rows(c, run, rank, [chunk])]
+        else:
+            found = blocks.each(c, run, rank, kinds.ROWS, first_seq=seq, last_seq=seq)
+            parts = [blocks.rows_block(data)[:2] for _seq, data in found]
+        for steps, times in parts:
+            at = times[steps == step]
+            if len(at) and np.isfinite(at[0]):
+                return float(at[0])
+    return None
 
 
 def newest_with_tensors(c: Connection, run: int, rank: int) -> BatchKey | None:
