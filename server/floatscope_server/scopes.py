@@ -79,6 +79,7 @@ TABLE: Mapping[tuple[str, str], str] = {
     # pages
     ("GET", "/"): READ,
     ("GET", "/runs/{run_id}"): READ,
+    ("GET", "/alerts/{alert_id}"): READ,
     ("GET", "/docs"): READ,
     ("GET", "/openapi.json"): READ,
     ("POST", "/logout"): ANY,

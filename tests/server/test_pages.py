@@ -43,6 +43,11 @@ def test_a_faulty_run_shows_its_finding(client: Client) -> None:
     assert "FP8 delayed scaling" in html
     assert "faulty" in page(client, "/?project=p")
     assert "faulty" not in page(client, "/?project=other")
+    (alert,) = client.get("/api/v1/alerts?run=bad").json["items"]
+    answer = client.call("GET", f"/alerts/{alert['id']}", headers=HTML)
+    assert answer.status == 303
+    assert answer.headers["location"] == f"/runs/bad?at={alert['onset_step']}"
+    assert client.call("GET", "/alerts/none", headers=HTML).status == 404
 
 
 @pytest.mark.parametrize("loss", ["NaN", "Infinity", "-Infinity", 1e300, 0])

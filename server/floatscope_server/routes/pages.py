@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from floatscope.protocol.names import MAX_STEP
 from floatscope_server import page_views
 from floatscope_server.routes import fields
-from floatscope_server.routes.fields import RunId, Text
+from floatscope_server.routes.fields import ResourceId, RunId, Text
 from floatscope_server.routes.runs import told
 from floatscope_server.services import Use
-from floatscope_server.store import runs, verdicts
+from floatscope_server.store import alerts, runs, verdicts
 
 router = APIRouter(include_in_schema=False)
 
@@ -47,6 +47,16 @@ def run_page(
             warm=services.warm,
         )
     return HTMLResponse(services.pages.run(view))
+
+
+@router.get("/alerts/{alert_id}")
+def alert_page(alert_id: ResourceId, services: Use) -> Response:
+    """The run of an alert, at the step where it began: messages lead here."""
+    with services.database.read() as c:
+        alert = alerts.get(c, alert_id)
+    onset = alert.finding.get("onset_step")
+    at = f"?at={onset}" if isinstance(onset, int) else ""
+    return RedirectResponse(f"/runs/{alert.run_id}{at}", status_code=303)
 
 
 @router.get("/static/{path:path}")
