@@ -68,6 +68,10 @@ COMMANDS = {
         "diagnostics",
         "send a training log to a server as a run with all its steps",
     ),
+    "export": Command(
+        "floatscope.exporting.cli", "", "fetch a run from a server as a training log that diagnose reads"
+    ),
+    "alerts": Command("floatscope.alerts.cli", "", "list a server's alerts, and acknowledge or resolve one"),
     "resend": Command(
         "floatscope.resend.cli", "", "deliver what a run could not deliver before its process ended"
     ),

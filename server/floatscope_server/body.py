@@ -46,9 +46,8 @@ async def read(request: Request, *, limit: int = MAX_BODY_BYTES) -> bytes:
                 raise too_large("more", limit)
             parts.append(chunk)
     except ClientDisconnect as error:
-        raise Problem(
-            400, "Request cut short", "the connection closed before the body was complete"
-        ) from error
+        detail = "the connection closed, or nothing came for too long, before the body was complete"
+        raise Problem(400, "Request cut short", detail, headers={"Connection": "close"}) from error
     return b"".join(parts)
 
 

@@ -3,14 +3,39 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from importlib.metadata import version
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from floatscope_server.store.runs import RunRecord
+
 CHECK_EACH_TIME = "private, no-cache"
 """Kept by the client alone, and never used without asking: who may see it can change."""
 _DIGITS = 32
+
+
+class Unchanged(Exception):
+    """The client has the answer already: 304 with these headers."""
+
+    def __init__(self, headers: Mapping[str, str]) -> None:
+        super().__init__("unchanged")
+        self.headers = dict(headers)
+
+
+def of_run(request: Request, run: RunRecord) -> dict[str, str]:
+    """The headers of an answer that is made from what is stored of a run and from the request's address.
+
+    Raises Unchanged if the client has it. Costs no more than the run's row, which says whether anything has
+    been stored since.
+    """
+    stored = (run.id, run.version, run.revision, run.arrivals, run.described)
+    etag = tag(stored, request.url.path, request.url.query, version("floatscope"))
+    headers = {"ETag": etag, "Cache-Control": CHECK_EACH_TIME}
+    if holds(request, etag):
+        raise Unchanged(headers)
+    return headers
 
 
 def tag(*parts: object) -> str:

@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from floatscope_server.answers import told
+from floatscope_server.caching import Unchanged
 from floatscope_server.database import AWAY
 from floatscope_server.errors import Damaged, Problem
 from floatscope_server.routes import fields
@@ -34,6 +35,10 @@ def answer_errors(app: FastAPI) -> None:
     @app.exception_handler(Problem)
     async def on_problem(request: Request, error: Problem) -> Response:
         return answer(request, error)
+
+    @app.exception_handler(Unchanged)
+    async def on_unchanged(_request: Request, found: Unchanged) -> Response:
+        return Response(status_code=304, headers=found.headers)
 
     @app.exception_handler(RequestValidationError)
     async def on_invalid(request: Request, error: RequestValidationError) -> Response:

@@ -19,6 +19,10 @@ from floatscope_server.store.tiles import Objects
 PIECE_BYTES = 64 * 1024
 
 
+class Removed(Exception):
+    """The run was deleted while it was read."""
+
+
 def rows(
     database: Database,
     run: int,
@@ -28,7 +32,10 @@ def rows(
     tensor_tables: TensorTables,
     objects: Objects | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Log objects of the span, steps ascending; of several ranks, those of one step follow each other."""
+    """Log objects of the span, steps ascending; of several ranks, those of one step follow each other.
+
+    Raises Removed.
+    """
     readers = [_rank_rows(database, run, rank, span, tensor_tables, objects) for rank in ranks]
     yield from heapq.merge(*readers, key=lambda row: (row["step"], row.get("rank", 0)))
 
@@ -64,7 +71,7 @@ def _rank_rows(
     for r, first, last in _stretches(found):
         with database.read() as c:
             if not batches.exists(c, run, r.key):
-                return  # deleted while it was being read
+                raise Removed
             batch = sequence.load(c, r.key)
         yield from rows_from_batch(batch.rows(first, last), rank=rank, segment=r.key.segment)
 

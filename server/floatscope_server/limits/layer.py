@@ -76,7 +76,7 @@ class Limits:
                     await self._refuse(_busy(name), scope, receive, send)
                     return
             steady = _Receiving(receive) if scope["method"] in ("PUT", "POST", "PATCH") else receive
-            await self._app(scope, steady, send if scope["path"] == _ENDLESS else _watched(send))
+            await self._app(scope, steady, send if scope["path"] == _ENDLESS else watched(send))
 
     def _too_often(self, scope: Scope) -> Problem | None:
         if scope["path"] in ("/healthz", "/readyz"):
@@ -112,26 +112,32 @@ class _Receiving:
         self._bytes = 0
         self._since: float | None = None
         self._ended = False
+        self._gave_up = False
 
     async def __call__(self) -> Message:
+        if self._gave_up:
+            return {"type": "http.disconnect"}
         if self._ended:  # what comes now is the client's leaving, which may take as long as it likes
             return await self._receive()
         now = asyncio.get_running_loop().time()
         self._since = now if self._since is None else self._since
         allowed_s = BODY_PART_S + self._bytes / BODY_BYTES_PER_S - (now - self._since)
-        message: Message = {"type": "http.disconnect"}
+        message: Message | None = None
         with anyio.move_on_after(max(min(BODY_PART_S, allowed_s), 0.0)):
             message = await self._receive()
+        if message is None:
+            self._gave_up = True
+            return {"type": "http.disconnect"}
         self._bytes += len(message.get("body", b""))
         self._ended = not message.get("more_body", False)
         return message
 
 
-def _watched(send: Send) -> Send:
+def watched(send: Send, *, patience_s: float = SEND_S) -> Send:
     """Ends an answer that the client does not take."""
 
     async def sending(message: Message) -> None:
-        with anyio.move_on_after(SEND_S) as waited:
+        with anyio.move_on_after(patience_s) as waited:
             await send(message)
         if waited.cancelled_caught:
             raise TooSlow("the client did not take its answer")

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 import numpy as np
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from floatscope.protocol.names import MAX_STEP, split_tensor
+from floatscope_server import caching
 from floatscope_server.answers import Json, Numbers, spelled
 from floatscope_server.derived import DERIVED, needs
 from floatscope_server.routes import fields, reading
@@ -25,12 +26,13 @@ MAX_HISTOGRAMS = 4_096  # tensors of one answer: 64 counts each
 
 
 @router.get("/runs/{run_id}/tensors", response_class=Json)
-def tensors(run_id: RunId, services: Use) -> Response:
+def tensors(request: Request, run_id: RunId, services: Use) -> Response:
     """The run's tensors in the order of the network, with what is known of each, the statistics and the ranks
     that have it, and its last values.
     """
     with services.database.read() as c:
         run = runs.get(c, run_id)
+        headers = caching.of_run(request, run)
         described = services.descriptions.get(c, run).tensors
         stored = reading.stored_stats(runs.series(c, run.id))
         stats_of: dict[str, set[str]] = {}
@@ -61,11 +63,12 @@ def tensors(run_id: RunId, services: Use) -> Response:
                 "last": last.get(name, {}),
             }
         )
-    return Json({"items": items, "next_cursor": None})
+    return Json({"items": items, "next_cursor": None}, headers=headers)
 
 
 @router.get("/runs/{run_id}/frame", response_class=Json)
 def frame(
+    request: Request,
     run_id: RunId,
     services: Use,
     step: Annotated[int | None, Query(ge=0, le=MAX_STEP, description="Default: the last.")] = None,
@@ -80,6 +83,7 @@ def frame(
     """
     with services.database.read() as c:
         run = runs.get(c, run_id)
+        headers = caching.of_run(request, run)
         known = runs.series(c, run.id)
         stored = reading.stored_stats(known)
         has = sorted({at for (kind, _), ranks in known.items() if kind == kinds.STAT for at in ranks})
@@ -97,7 +101,7 @@ def frame(
     answer |= _frame_json(found, only)
     if histograms:
         answer["hist_log2"] = _histograms_json(counts, only)
-    return Numbers(answer)
+    return Numbers(answer, headers=headers)
 
 
 def _frame_json(found: Picture | None, only: str | None) -> dict[str, Any]:

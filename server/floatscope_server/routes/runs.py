@@ -13,7 +13,7 @@ from floatscope.protocol import strict_json
 from floatscope.protocol.errors import ProtocolError
 from floatscope.protocol.names import MAX_NAME_BYTES, RUN_ID_PATTERN, check_run_id
 from floatscope.protocol.runinfo import RunInfo, text
-from floatscope_server import body
+from floatscope_server import body, caching
 from floatscope_server.answers import Json, Numbers
 from floatscope_server.callers import By
 from floatscope_server.errors import Refused, from_protocol
@@ -168,12 +168,13 @@ async def finish_run(request: Request, run_id: RunId, services: Use) -> Response
 
 
 @router.get("/runs/{run_id}/verdict", response_class=Json)
-def show_verdict(run_id: RunId, services: Use) -> Response:
+def show_verdict(request: Request, run_id: RunId, services: Use) -> Response:
     """The verdict after the last step that was judged."""
     with services.database.read() as c:
         run = runs.get(c, run_id)
         verdict = verdicts.find(c, run.id)
-    return Json(told(run, verdict or {}))
+    answer = Json(told(run, verdict or {}))
+    return caching.answered(request, caching.tag(bytes(answer.body)), lambda: answer)
 
 
 def told(run: RunRecord, verdict: dict[str, Any]) -> dict[str, Any]:

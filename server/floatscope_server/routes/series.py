@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Send
 
 from floatscope.protocol import strict_json
 from floatscope.protocol.names import MAX_STEP, split_tensor
-from floatscope_server import export
+from floatscope_server import caching, export
 from floatscope_server.answers import Json, Numbers
 from floatscope_server.errors import Refused
 from floatscope_server.reduce import MAX_COLUMNS, MAX_POINTS, HeatMap
@@ -33,6 +34,7 @@ Name = Annotated[str, Query(max_length=4096)]
 
 @router.get("/runs/{run_id}/scalars", response_class=Json)
 def scalars(
+    request: Request,
     run_id: RunId,
     services: Use,
     names: Annotated[str, Query(max_length=16_384, description="Comma-separated; default all.")] = "",
@@ -45,6 +47,7 @@ def scalars(
     """Scalars as column arrays; names the run does not log are left out. ``step``: where any bin begins."""
     with services.database.read() as c:
         run = runs.get(c, run_id)
+        headers = caching.of_run(request, run)
         known = {
             name: ranks for (kind, name), ranks in runs.series(c, run.id).items() if kind == kinds.SCALARS
         }
@@ -60,11 +63,14 @@ def scalars(
             for name, level in series_reads.scalars(seen, here, points).items():
                 found[name] = columns_of(level, first=seen.first)
     steps = sorted({step for columns in found.values() for step in columns["step"]})
-    return Numbers({"run_id": run_id, "step": steps, "series": {name: found[name] for name in wanted}})
+    return Numbers(
+        {"run_id": run_id, "step": steps, "series": {name: found[name] for name in wanted}}, headers=headers
+    )
 
 
 @router.get("/runs/{run_id}/series", response_class=Json)
 def series(
+    request: Request,
     run_id: RunId,
     services: Use,
     tensor: Name,
@@ -78,6 +84,7 @@ def series(
     """One statistic of one tensor as column arrays."""
     with services.database.read() as c:
         run = runs.get(c, run_id)
+        headers = caching.of_run(request, run)
         known = runs.series(c, run.id)
         at = reading.stat_rank(known, stat, rank)
         span = reading.span(run, from_step, to_step, segment)
@@ -91,11 +98,12 @@ def series(
             tensors=services.descriptions.get(c, run).tensors,
         )
     found = columns_of(level, first=seen.first)
-    return Numbers({"run_id": run_id, "tensor": tensor, "stat": stat, "rank": at, **found})
+    return Numbers({"run_id": run_id, "tensor": tensor, "stat": stat, "rank": at, **found}, headers=headers)
 
 
 @router.get("/runs/{run_id}/heatmap", response_class=Json)
 def heatmap(
+    request: Request,
     run_id: RunId,
     services: Use,
     stat: Name,
@@ -110,6 +118,7 @@ def heatmap(
     """One statistic of all tensors: the worst value of each tensor in each bin of steps."""
     with services.database.read() as c:
         run = runs.get(c, run_id)
+        headers = caching.of_run(request, run)
         known = runs.series(c, run.id)
         described = services.descriptions.get(c, run).tensors
         at = reading.stat_rank(known, fields.name(stat, field="stat"), rank)
@@ -121,7 +130,17 @@ def heatmap(
         last = max(span.first, min(span.last, run.last_step or 0))
         heat = HeatMap(stat, shown, min(max(span.first, run.first_step or 0), last), last, columns, log2)
         heat_reads.fill(seen, heat, stored=reading.stored_stats(known), tensors=described)
-    return Numbers(heat.to_json())
+    return Numbers(heat.to_json(), headers=headers)
+
+
+class _Log(StreamingResponse):
+    """Has no end if the run is deleted meanwhile: the connection is cut, which a client can tell from one."""
+
+    async def stream_response(self, send: Send) -> None:
+        try:
+            await super().stream_response(send)
+        except export.Removed:
+            return
 
 
 @router.get("/runs/{run_id}/steps", response_class=StreamingResponse)
@@ -155,6 +174,6 @@ def steps(
             yield strict_json.dumps(row) + "\n"
 
     name = f'attachment; filename="{run_id}.jsonl"'
-    return StreamingResponse(
+    return _Log(
         export.in_pieces(lines()), media_type="application/jsonl", headers={"Content-Disposition": name}
     )

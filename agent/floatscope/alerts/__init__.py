@@ -1,0 +1,1 @@
+"""Alerts of a server at the command line."""

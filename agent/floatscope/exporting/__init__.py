@@ -1,0 +1,1 @@
+"""Fetches runs from a server as logs."""
