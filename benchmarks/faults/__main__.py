@@ -18,12 +18,13 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Sequence
 
 from benchmarks.faults import clock, disk, fuzz, kill, loris, soak
 from benchmarks.faults.tally import Tally
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     tally = Tally()
     print(f"{args.command}: seed {args.seed}", flush=True)

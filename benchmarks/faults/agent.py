@@ -60,13 +60,12 @@ def agent(run_id: str, *, seed: int, url: str, spool_dir: Path) -> Iterator[Agen
     """A running job, killed at the end if it still runs."""
     command = [sys.executable, "-m", "benchmarks.faults.agent_job", "--run-id", run_id, "--seed", str(seed)]
     command += ["--url", url, "--token", TOKEN, "--spool-dir", str(spool_dir)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    try:
-        yield Agent(run_id, seed, process)
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield Agent(run_id, seed, process)
+        finally:
+            if process.poll() is None:
+                process.kill()
 
 
 def _bits(value: float | None) -> bytes:

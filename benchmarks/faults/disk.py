@@ -17,10 +17,12 @@ from benchmarks.faults.senders import Lane, Load
 from benchmarks.faults.server import Server, served
 from benchmarks.faults.tally import Tally
 from floatscope_server.database import Database
+from tests.server.live import wait_for
 from tests.server.slack import slack
 
 BETWEEN_S = 0.6  # mean time with room between two times without
 FULL_S = 0.8  # mean time without room
+SOME_BATCHES = 3
 READS = (
     "/healthz",
     "/api/v1/runs",
@@ -52,6 +54,9 @@ def main(args: argparse.Namespace, tally: Tally) -> None:
             lanes = [Lane("long", 1, None, rows=64), Lane("pairs", 2, 40), Lane("short", 1, 15)]
             load = Load(server.port, lanes, seed=args.seed, tally=tally, pause_s=0.1)
             load.start()
+            wait_for(
+                lambda: load.acked.get(("long-0", 0), 0) > SOME_BATCHES, seconds=60
+            )  # so that all reads work
             end = time.monotonic() + args.minutes * 60
             for number in range(args.times):
                 if time.monotonic() > end:

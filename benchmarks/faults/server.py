@@ -98,9 +98,8 @@ class Server:
         if self.pid is not None:
             self.kill()
         if self._nursery is not None:
-            assert self._nursery.stdin is not None
-            self._nursery.stdin.close()
-            self._nursery.wait(timeout=30)
+            with self._nursery:  # closes its pipes, which ends it, and waits for that
+                self._nursery = None
 
     def _ask(self, asked: object) -> int:
         if self._nursery is None:
