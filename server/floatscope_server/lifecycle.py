@@ -27,7 +27,6 @@ from floatscope_server.store.runs import RankPosition, RunRecord
 
 SLUG_CHARS = 40
 RETRIES = 5  # how often a change starts over because another worker changed the run first
-_RUNNING: Mapping[str, Any] = {"status": "running", "reason": None}
 
 
 @dataclass(frozen=True)
@@ -126,19 +125,30 @@ class Lifecycle:
         with self._locks.of(run_id):
             self._commit(run_id, self._diagnosis.refresh)
 
-    def delete(self, run_id: str, by: Caller = SERVER, *, why: str | None = None) -> None:
+    def delete(
+        self,
+        run_id: str,
+        by: Caller = SERVER,
+        *,
+        why: str | None = None,
+        only_if: Callable[[RunRecord], bool] = lambda _run: True,
+    ) -> bool:
         """Deletes the run: it is gone for everybody at once, its data is removed in the background. Runs
-        compared with it are judged anew without it. why: a reason for the audit log.
+        compared with it are judged anew without it. why: a reason for the audit log. only_if: asked when
+        nothing can change the run any more; returns what it said.
         """
         with self._locks.of(run_id):
             with self._database.write() as c:
                 run = runs.get(c, run_id, lock=True)
+                if not only_if(run):
+                    return False
                 dependents = removal.forget(c, run, by=by, why=why, now=self._clock())
             self._diagnosis.forget(run.id)
         self._events.publish("run", run=run_id, status="deleted")
         self._deleted()
         for dependent in dependents:
             self._refresh_later(dependent)
+        return True
 
     def _create(self, run_id: str, described: RunInfo) -> bool:
         with self._database.read() as c:
@@ -162,12 +172,15 @@ class Lifecycle:
             described = runs.info(c, run.id)
         if described.merged(given) == described and run.status == "running":
             return False
+        running: dict[str, Any] = {"status": "running", "reason": None}
+        if run.status != "running":  # or it would count as silent since its last step
+            running["last_seen"] = self._clock()
         if given.baseline is not None and given.baseline != described.baseline:
             with self._database.write() as c:
                 run = runs.get(c, run_id, lock=True)
                 runs.describe(c, run, runs.info(c, run.id).merged(given))
                 _restart(c, run)
-                runs.change(c, run.id, _RUNNING)
+                runs.change(c, run.id, running)
             self._diagnosis.forget(run.id)
             return True
 
@@ -175,7 +188,7 @@ class Lifecycle:
             merged = runs.info(c, run.id).merged(given)
             return self._diagnosis.update(c, run, replace(merged, status="running"))
 
-        self._commit(run_id, update, given=given, values=_RUNNING)
+        self._commit(run_id, update, given=given, values=running)
         return False
 
     def _commit(

@@ -20,7 +20,7 @@ from floatscope_server.lifecycle import Lifecycle
 from floatscope_server.settings import Settings
 from floatscope_server.store import kept
 from floatscope_server.store.kept import Kept
-from floatscope_server.store.runs import ENDED
+from floatscope_server.store.runs import ENDED, RunRecord
 
 DAY_S, GIB = 86_400.0, 1 << 30
 STALLED_S = 7 * DAY_S
@@ -69,12 +69,18 @@ class Policy:
 
 @dataclass(frozen=True)
 class Doomed:
-    """A run that goes, and why."""
+    """A run that goes, and why. seen: its last sign of life when that was decided (Unix seconds)."""
 
     run_id: str
     project: str
     bytes: int
     why: str
+    seen: float
+
+    def is_still(self, run: RunRecord) -> bool:
+        """Whether nobody has taken the run up again since it was decided."""
+        seen = run.created if run.last_seen is None else run.last_seen
+        return seen == self.seen and run.status in (*ENDED, "stalled")
 
 
 def plan(runs: Sequence[Kept], policy: Policy, *, now: float) -> list[Doomed]:
@@ -102,7 +108,7 @@ def _by_age(runs: Sequence[Kept], policy: Policy, now: float) -> list[Doomed]:
             continue
         age_days = (now - max(run.seen, used[run.run_id])) / DAY_S
         if age_days > days:
-            out.append(Doomed(run.run_id, run.project, run.bytes, f"older than {days:g} days"))
+            out.append(Doomed(run.run_id, run.project, run.bytes, f"older than {days:g} days", run.seen))
     return out
 
 
@@ -133,7 +139,8 @@ def _by_size(
         oldest = next(free, None)
         if oldest is None:
             break
-        out.append(Doomed(oldest.run_id, oldest.project, oldest.bytes, f"{what} over {gib:g} GiB"))
+        why = f"{what} over {gib:g} GiB"
+        out.append(Doomed(oldest.run_id, oldest.project, oldest.bytes, why, oldest.seen))
         total -= oldest.bytes
     return out
 
@@ -183,7 +190,8 @@ class Retention:
             if self._stopping.is_set():
                 break
             try:
-                self._lifecycle.delete(run.run_id, SERVER, why=run.why)
+                if not self._lifecycle.delete(run.run_id, SERVER, why=run.why, only_if=run.is_still):
+                    continue
             except RunNotFound:  # somebody was faster
                 continue
             _log.info("run %s of project %s is deleted: %s", run.run_id, run.project, run.why)

@@ -11,6 +11,7 @@ import pytest
 from floatscope.protocol.runinfo import RunInfo
 from floatscope_server import tables
 from floatscope_server.app import create_app
+from floatscope_server.background import StallWatch
 from floatscope_server.database import Database
 from floatscope_server.dbtool.cli import main
 from floatscope_server.retention import DAY_S, GIB, STALLED_S, Limits, Policy, plan
@@ -123,3 +124,28 @@ def test_it_is_applied_and_written_down(
     assert (line.who, line.target, line.detail["why"]) == ("server", "old", "older than 1 days")
     assert main(["purge", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["removed"] == 1
+
+
+def test_a_run_that_is_taken_up_again_meanwhile_stays(
+    database: Database, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes = {"retention_gib": 1e-9}
+    app = create_app(
+        settings.model_copy(update=changes), database=database, engines=Scripted(lambda _last: [])
+    )
+    services: Services = app.state.services
+    services.lifecycle.open("r", RunInfo(name="r"))
+    ingest(services, "r", 0, body(rows(0, 3)))
+    services.lifecycle.finish("r", status="finished", reason=None)
+    with database.write() as c:
+        c.execute(tables.run.update().values(last_seen=1.0))
+    decided = services.retention.due()
+    assert [one.run_id for one in decided] == ["r"]
+    services.lifecycle.open("r", RunInfo(name="r"))
+    monkeypatch.setattr(services.retention, "due", lambda: decided)
+    assert services.retention.apply() == []
+    assert StallWatch(database=database, events=services.events).look() == [], "it was heard of just now"
+    monkeypatch.undo()
+    assert services.retention.due() == []
+    services.lifecycle.finish("r", status="finished", reason=None)
+    assert [one.run_id for one in services.retention.apply()] == ["r"]

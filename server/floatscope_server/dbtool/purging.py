@@ -40,7 +40,7 @@ def purge(database: Database, settings: Settings, *, dry_run: bool) -> Purged:
     for run in doomed:
         with database.write() as c:
             found = runs.find(c, run.run_id, lock=True)
-            if found is not None:
+            if found is not None and run.is_still(found):
                 removal.forget(c, found, by=COMMAND_LINE, why=run.why, now=now)
     removed = Remover(database=database).round()
     if objects is None:
