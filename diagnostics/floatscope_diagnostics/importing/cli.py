@@ -9,12 +9,13 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from floatscope.api.where import DEFAULT_URL
 from floatscope.protocol.errors import ProtocolError
 from floatscope.protocol.names import check_name, check_run_id
 from floatscope_diagnostics.command import OK, UNREADABLE, run_command
 from floatscope_diagnostics.gather import Gathered, Reading, Unread, visit_runs
 from floatscope_diagnostics.importing.sending import Sent, Wanted, send
-from floatscope_diagnostics.importing.server import DEFAULT_URL, ImportFailed, Server, target
+from floatscope_diagnostics.importing.server import ImportFailed, Server, target
 from floatscope_diagnostics.options import UsageError, mapping_of
 from floatscope_diagnostics.readers.formats import readers
 from floatscope_diagnostics.readers.run_log import UnreadableLog

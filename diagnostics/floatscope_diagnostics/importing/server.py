@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from floatscope.answers import Verdict, detail, read_answer, retry_after_s, whole
+from floatscope.api.where import DEFAULT_URL, BadAddress, server_of
 from floatscope.client import Answer, HttpTransport, Transport, TransportError
 from floatscope.protocol import wire_safetensors
 from floatscope.protocol.batch import Batch
 from floatscope.protocol.runinfo import RunInfo, TensorTable
 from floatscope.protocol.strict_json import dumps
 
-DEFAULT_URL = "http://127.0.0.1:8321"
 TIMEOUT_S = 60.0
 ATTEMPTS = 6
 FIRST_WAIT_S = 0.5  # doubles: 15 s in all, about what a server needs to start again
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 SAID_CHARS = 60  # of an answer that is not ours
 _JSON = {"Content-Type": "application/json"}
 
@@ -48,13 +45,11 @@ class Target:
 def target(url: str | None, token: str | None, env: Mapping[str, str]) -> Target:
     """The server and its token: as given, else FLOATSCOPE_URL and FLOATSCOPE_TOKEN, else the token that a
     server on this machine keeps in its data directory; that one goes to no other machine."""
-    address = (url or env.get("FLOATSCOPE_URL") or DEFAULT_URL).rstrip("/")
-    known = (token or env.get("FLOATSCOPE_TOKEN") or "").strip() or None
-    if known is None and urlsplit(address).hostname in LOOPBACK:
-        kept = Path(env.get("FLOATSCOPE_DATA_DIR") or "floatscope-data") / "token"
-        if kept.is_file() and os.access(kept, os.R_OK):
-            known = kept.read_text(encoding="utf-8").strip() or None
-    return Target(address, known)
+    try:
+        found = server_of(env, url=url, token=token)
+    except BadAddress as error:
+        raise ImportFailed(f"--server: {error}") from error
+    return Target(found.url, found.token)
 
 
 @dataclass(frozen=True)
