@@ -30,12 +30,12 @@ from floatscope_server.workers.door import PASSED_ON
 
 INGEST, READS, EXPORTS = "ingest", "reads", "exports"
 ROOMS = {
-    INGEST: Room(at_once=48, waiting=512, wait_s=20.0),  # each may hold 32 MiB before it is unpacked
+    INGEST: Room(at_once=24, waiting=512, wait_s=20.0),  # each may hold 32 MiB before it is unpacked
     READS: Room(at_once=12, waiting=256, wait_s=10.0),  # of 40 threads; the rest is for what is quick
     EXPORTS: Room(at_once=4, waiting=16, wait_s=10.0),
 }
 BODY_PART_S = 20.0  # longest wait for the next part of a body
-BODY_BYTES_PER_S = 16_384  # slower than that in all, after BODY_PART_S, is too slow
+BODY_BYTES_PER_S = 65_536  # slower than that in all, after BODY_PART_S, is too slow
 SEND_S = 60.0  # longest wait for a client that does not take its answer
 BUSY_S = 2
 
