@@ -125,6 +125,10 @@ class Refresher:
             self._lifecycle.refresh(run_id)
         except RunNotFound:
             _log.info("run %s was deleted before it was compared with its baseline", run_id)
+        except SQLAlchemyError:
+            raise
+        except Exception:  # one run that cannot be judged must not keep the others from it
+            _log.exception("run %s could not be compared with its baseline", run_id)
 
 
 class StallWatch:

@@ -21,6 +21,7 @@ from floatscope_server.store import removal
 TARGET_S = 0.02
 PAUSE_LEAST_S = 0.005
 FIRST_ROWS, MOST_ROWS = 16, 2048
+TRIES = 20  # of one step that fails because of rows that refer to what it removes
 VACUUM_PAGES = 256  # given back in one transaction: 1 MB
 LOOK_S = 300.0  # another worker may have marked a run without telling this one
 
@@ -77,14 +78,18 @@ class Remover:
 
     def _remove(self, run: int) -> bool:
         """False: told to stop before it was done."""
-        rows = FIRST_ROWS
+        rows, in_vain = FIRST_ROWS, 0
         while not self._stopping.is_set():
             begun = time.monotonic()
             try:
                 with self._database.write() as c, _erased(c):
                     gone = removal.step(c, run, rows=rows, now=self._clock())
+                in_vain = 0
             except IntegrityError:  # somebody wrote for the run meanwhile: those rows come next
-                continue
+                in_vain += 1
+                if in_vain > TRIES:  # or rows that no step removes refer to it
+                    raise
+                gone = 1
             if gone == 0:
                 return True
             rows = self._pace(begun, rows)

@@ -15,6 +15,8 @@ from floatscope.protocol.runinfo import RunInfo
 from floatscope_diagnostics.engine import Engine
 from floatscope_server import background, diagnosis
 from floatscope_server.app import create_app
+from floatscope_server.errors import Busy
+from floatscope_server.lifecycle import Lifecycle
 from floatscope_server.services import Services
 from floatscope_server.settings import Settings
 from floatscope_server.store import runs, verdicts
@@ -220,6 +222,24 @@ def test_a_baseline_is_paired_whenever_it_comes(serve: Any, order: str) -> None:
         send(client, "base", base[8:], seq=1)
         send(client, "r", own[12:], seq=2)
     wait_for(lambda: client.get("/api/v1/runs/r/verdict").json["summary"] == "16 steps, gap 0.5")
+
+
+def test_a_run_that_cannot_be_compared_holds_up_no_other(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Lifecycle.refresh
+
+    def refresh(lifecycle: Lifecycle, run_id: str) -> None:
+        if run_id == "a":
+            raise Busy(run_id)
+        real(lifecycle, run_id)
+
+    monkeypatch.setattr(Lifecycle, "refresh", refresh)
+    client = serve(engines=PairedEngines())
+    client.open_run("base")
+    for name in ("a", "b"):
+        client.open_run(name, baseline="base")
+        send(client, name, with_loss(0, 8, 2.5))
+    send(client, "base", with_loss(0, 8, 2.0))
+    wait_for(lambda: client.get("/api/v1/runs/b/verdict").json["summary"] == "8 steps, gap 0.5")
 
 
 def test_another_baseline_and_none_at_all(serve: Any) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from fastapi import FastAPI
 from sqlalchemy import func, select
+from sqlalchemy.exc import IntegrityError
 
 from floatscope.protocol.runinfo import RunInfo
 from floatscope_server import migrate, tables
@@ -184,6 +185,18 @@ def test_a_round_that_is_told_to_stop_leaves_the_rest(services: Services) -> Non
     assert stopped.round() == 0
     assert counts(services.database, run)["batch"] == 4
     assert Remover(database=services.database).round() == 1
+
+
+def test_rows_that_no_step_removes_end_a_round_instead_of_the_processor(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret_run(services, batches=1)
+    services.lifecycle.delete("r")
+    monkeypatch.setattr(removal, "_LATER", tuple(name for name in removal._LATER if name != "rank"))
+    with pytest.raises(IntegrityError):
+        services.remover.round()
+    monkeypatch.undo()
+    assert services.remover.round() == 1
 
 
 def test_a_new_connection_does_not_wait_for_a_writer(sqlite_database: Database) -> None:
