@@ -17,6 +17,7 @@ from pydantic_settings import (
     SettingsConfigDict,
     TomlConfigSettingsSource,
 )
+from pydantic_settings import SettingsError as UnreadableVariable
 
 from floatscope_server.origins import networks
 
@@ -65,7 +66,7 @@ class Settings(BaseSettings):
     allow_private_webhooks: bool = False
     """Whether a webhook may point at a loopback or private address."""
     alert_group_s: float = Field(default=30.0, ge=0, le=3600)
-    """How long a warning waits for others of its run, to be told in one message, in s. Critical never waits."""
+    """How long a warning waits for others of its run to be told in one message, in s. Critical never waits."""
     alert_flap_s: float = Field(default=600.0, ge=0, le=86_400)
     """An alert that comes back within this time is told again only once it fired for so long, in s."""
     sqlite_synchronous: Literal["FULL", "NORMAL"] = "FULL"
@@ -205,6 +206,8 @@ def load(overrides: Mapping[str, Any], *, config: Path | None) -> Settings:
         return FromFile(**overrides)
     except ValidationError as error:
         raise SettingsError(_explain(error, config)) from error
+    except UnreadableVariable as error:
+        raise SettingsError(f"a FLOATSCOPE_* variable is not JSON: {error}") from error
     except ValueError as error:  # the TOML reader's own
         raise SettingsError(f"{config}: not valid TOML: {error}") from error
 
@@ -214,7 +217,7 @@ def _explain(error: ValidationError, config: Path | None) -> str:
     for item in error.errors(include_url=False, include_input=False):
         name = ".".join(str(part) for part in item["loc"])
         if item["type"] == "extra_forbidden":
-            known = ", ".join(Settings.model_fields)
+            known = ", ".join((Settings if len(item["loc"]) == 1 else ProjectRetention).model_fields)
             lines.append(f"{config}: there is no setting {name!r}; known are {known}")
         else:
             lines.append(f"setting {name} (FLOATSCOPE_{name.upper()}): {item['msg']}")
