@@ -84,12 +84,13 @@ def unpack(sent: bytes, encoding: str | None) -> Body:
 
 def too_large(got: str, limit: int, *, unpacked: bool = False) -> Problem:
     what = "unpacked body" if unpacked else "body"
+    most = f"{limit // MIB} MiB" if limit >= MIB else f"{limit // 1024} KiB"
     return Problem(
         413,
         "Request too large",
-        f"{what}: expected at most {limit // MIB} MiB, got {got}",
+        f"{what}: expected at most {most}, got {got}",
         field="body",
-        expected=f"at most {limit // MIB} MiB" + (" unpacked" if unpacked else ""),
+        expected=f"at most {most}" + (" unpacked" if unpacked else ""),
         hint="send fewer steps in a batch",
     )
 

@@ -310,3 +310,20 @@ def test_unpack_keeps_the_reason_for_later() -> None:
 def test_numbers_of_a_refused_batch_leave_no_trace(run: Client) -> None:
     assert run.put("r", 1, b'{"steps": [{"step": 9, "odd_one": 1}, {"step": 8}]}').status == 422
     assert "odd_one" not in run.get("/api/v1/runs/r/scalars").json["series"]
+
+
+@pytest.mark.parametrize(
+    ("field", "given", "expected"),
+    [
+        ("action", {"action": "explode"}, "'acknowledge', 'resolve', 'reopen', 'note' or 'not_the_cause'"),
+        ("note", {"action": "note", "note": "x" * 4001}, "at most 4000 characters"),
+        ("action", {}, "a value"),
+        ("by", {"action": "resolve", "by": "me"}, "no field of this name"),
+    ],
+)
+def test_what_is_expected_reads_as_a_sentence(
+    run: Client, field: str, given: dict[str, str], expected: str
+) -> None:
+    found = problem(run.call("PATCH", "/api/v1/alerts/nope", given), 422, field=field)
+    assert found["expected"] == expected
+    assert found["detail"].startswith(f"{field}: expected {expected}, got ")

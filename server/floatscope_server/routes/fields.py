@@ -19,6 +19,17 @@ SMALL_BODY_BYTES = 1 * MIB
 MAX_RANK = 2**20
 MAX_SEGMENT = 2**31 - 1
 MAX_LIMIT = 500
+_SAID_AS = (  # how pydantic's sentences begin, and how they go on after "expected"
+    ("Input should be ", ""),
+    ("Input should ", "a value that should "),
+    ("String should have ", ""),
+    ("String should ", "a text that should "),
+    ("List should have ", ""),
+    ("Value should have ", ""),
+    ("Value error, ", ""),
+    ("Field required", "a value"),
+    ("Extra inputs are not permitted", "no field of this name"),
+)
 
 RunId = Annotated[str, Path(pattern=f"^{RUN_ID_PATTERN}$", description="Id of the run.")]
 Rank = Annotated[int, Path(ge=0, le=MAX_RANK, description="Rank of the process, from 0.")]
@@ -101,9 +112,16 @@ def refused(errors: list[Any]) -> Problem:
     first = errors[0]
     place = [str(part) for part in first.get("loc", ()) if part not in ("body", "query", "path")]
     field = ".".join(place) or "body"
-    return Refused(
-        field, str(first.get("msg", "a valid value")), _shown(first.get("input")), hint=f"correct {field}"
-    )
+    expected = _expected(str(first.get("msg", "a valid value")))
+    return Refused(field, expected, _shown(first.get("input")), hint=f"correct {field}")
+
+
+def _expected(message: str) -> str:
+    """What pydantic says, as it reads after "expected"."""
+    for begins, said in _SAID_AS:
+        if message.startswith(begins):
+            return said + message.removeprefix(begins)
+    return message
 
 
 def _shown(value: object) -> str:
