@@ -17,10 +17,11 @@ from sqlalchemy.exc import SQLAlchemyError
 from floatscope_server import migrate
 from floatscope_server.access import FirstToken, first_token
 from floatscope_server.data_lock import AlreadyServed, DataLock
-from floatscope_server.database import Database
+from floatscope_server.database import Database, file_of
 from floatscope_server.migrate import SchemaError
 from floatscope_server.notify.environment import check_environment_url
 from floatscope_server.notify.targets import WebhookRefused
+from floatscope_server.objects.opening import open_objects
 from floatscope_server.settings import DEFAULT_PORT, Settings, SettingsError, load
 from floatscope_server.worker_process import open_database, set_up_log, work, work_in_own_process
 from floatscope_server.workers import door
@@ -62,19 +63,21 @@ def main(argv: Sequence[str]) -> int:
 def serve(settings: Settings) -> int:
     """Opens everything, says where it is, and serves. Raises CannotStart and what its parts raise."""
     set_up_log(settings)
-    if settings.database_url is None and (settings.workers > 1 or settings.advertise is not None):
+    file = _embedded_file(settings)
+    if file is not None and (settings.workers > 1 or settings.advertise is not None):
         raise CannotStart(
-            "several workers need PostgreSQL: set FLOATSCOPE_DATABASE_URL, "
+            "several workers need PostgreSQL: set FLOATSCOPE_DATABASE_URL to postgresql://..., "
             "or leave out --workers and --advertise"
         )
     if settings.slack_webhook_url is not None:
         url = settings.slack_webhook_url.get_secret_value()
         check_environment_url(url, allow_private=settings.allow_private_webhooks)
+    open_objects(settings)  # workers open it later, each its own; what is wrong is better said at once
     _prepare_data_dir(settings.data_dir)
     if settings.advertise is not None:
         _check_private_listeners(settings)
-    with _data_of_one_server(settings), _listen(settings.host, settings.port) as listener:
-        database = _open_database(settings)
+    with _data_of_one_server(file), _listen(settings.host, settings.port) as listener:
+        database = _open_database(settings, file)
         has_token = settings.token is not None
         first = first_token(database, data_dir=settings.data_dir, from_environment=has_token, now=time.time())
         _greet(settings, first)
@@ -96,18 +99,28 @@ def _check_private_listeners(settings: Settings) -> None:
         ) from error
 
 
+def _embedded_file(settings: Settings) -> Path | None:
+    """SQLite's file, by whichever setting it is named; None for PostgreSQL."""
+    try:
+        return file_of(settings.database)
+    except ValueError as error:
+        raise CannotStart(f"FLOATSCOPE_DATABASE_URL: {error}") from error
+
+
 @contextmanager
-def _data_of_one_server(settings: Settings) -> Iterator[None]:
+def _data_of_one_server(file: Path | None) -> Iterator[None]:
     """On SQLite one server at a time uses the directory; on PostgreSQL any number may."""
-    if settings.database_url is not None:
+    if file is None:
         yield
         return
-    lock = DataLock(settings.data_dir)
+    if not file.parent.is_dir():
+        raise CannotStart(f"there is no folder {file.parent} for the database")
+    lock = DataLock(file.parent)
     try:
         lock.take()
     except AlreadyServed as error:
         raise CannotStart(
-            f"another floatscope server ({error}) uses the data directory {settings.data_dir}; "
+            f"another floatscope server ({error}) uses the data directory {file.parent}; "
             "stop it, choose another directory with --data-dir, or let several servers share PostgreSQL "
             "with FLOATSCOPE_DATABASE_URL"
         ) from error
@@ -178,10 +191,10 @@ def _listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _open_database(settings: Settings) -> Database:
+def _open_database(settings: Settings, file: Path | None) -> Database:
     try:
-        if settings.database_url is None:
-            _keep_private(settings.database_file)
+        if file is not None:
+            _keep_private(file)
         database = open_database(settings)
         migrate.upgrade(database)
     except ModuleNotFoundError as error:

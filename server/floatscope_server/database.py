@@ -8,12 +8,13 @@ import secrets
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, NullPool, Table, create_engine, event, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Engine, make_url
-from sqlalchemy.exc import InterfaceError, OperationalError, PendingRollbackError
+from sqlalchemy.exc import ArgumentError, InterfaceError, OperationalError, PendingRollbackError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 BUSY_TIMEOUT_MS = 30_000  # another process, such as a backup, may hold SQLite's write lock for seconds
@@ -29,6 +30,22 @@ CACHE_KIB = 65_536
 AWAY = (OperationalError, InterfaceError, PendingRollbackError, PoolTimeout)
 """What is raised when the database is full, locked or away, or a connection to it broke in mid-use."""
 _WRITE = "floatscope_write"
+
+
+def file_of(url: str) -> Path | None:
+    """The file of an SQLite address, None for another database. Raises ValueError if none can be meant."""
+    try:
+        parsed = make_url(url)
+    except ArgumentError as error:
+        raise ValueError(
+            "the address of the database cannot be read; expected postgresql://user@host/database or "
+            "sqlite:///path/to/floatscope.db"
+        ) from error
+    if parsed.get_backend_name() != "sqlite":
+        return None
+    if not parsed.database or parsed.database == ":memory:":
+        raise ValueError("expected a file in the address of the database: sqlite:///path/to/floatscope.db")
+    return Path(parsed.database)
 
 
 class Database:

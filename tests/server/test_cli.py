@@ -16,6 +16,7 @@ from pydantic import SecretStr
 from floatscope_server.access import FirstToken
 from floatscope_server.cli import _greet, main
 from floatscope_server.data_lock import DataLock
+from floatscope_server.dbtool.cli import main as db_main
 from floatscope_server.settings import Settings, SettingsError, load
 from tests.server.live import TOKEN, Client, Process, free_port, in_own_process
 from tests.server.samples import body, rows
@@ -104,6 +105,54 @@ def test_a_data_directory_that_another_server_uses(tmp_path: Path, refused: Call
         assert not (tmp_path / "floatscope.db").exists()
     finally:
         lock.release()
+
+
+def test_sqlite_named_by_its_address_has_one_server_too(
+    tmp_path: Path, refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "shared" / "mine.db"
+    monkeypatch.setenv("FLOATSCOPE_DATABASE_URL", f"sqlite:///{file}")
+    where = ["--data-dir", str(tmp_path / "data"), "--port", str(free_port())]
+    refused(where, f"there is no folder {file.parent}")
+    file.parent.mkdir()
+    refused([*where, "--workers", "2"], "several workers need PostgreSQL")
+    lock = DataLock(file.parent)
+    lock.take()
+    try:
+        refused(where, "another floatscope server", str(file.parent))
+        assert db_main(["compact", "--data-dir", str(tmp_path / "data")]) == 2
+        assert list(file.parent.glob("*.db*")) == []
+        file.touch()
+        refused(where, "another floatscope server")
+    finally:
+        lock.release()
+
+
+@pytest.mark.parametrize("address", ["sqlite://", "sqlite:///", "sqlite:///:memory:", "nonsense"])
+def test_an_address_that_names_no_database(
+    address: str, tmp_path: Path, refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLOATSCOPE_DATABASE_URL", address)
+    refused(["--data-dir", str(tmp_path)], "FLOATSCOPE_DATABASE_URL", "sqlite:///path/to/floatscope.db")
+
+
+def test_a_wrong_address_of_the_object_store_is_said_before_anything_is_made(
+    tmp_path: Path, refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLOATSCOPE_TILES_URL", "http://x/y")
+    said = refused(["--data-dir", str(tmp_path / "data")], "FLOATSCOPE_TILES_URL", "s3://bucket/prefix")
+    assert "token" not in said
+    assert not (tmp_path / "data").exists()
+
+
+def test_settings_of_a_project_that_cannot_be_read(
+    tmp_path: Path, refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text("[retention_projects.nightly]\nweeks = 1\n")
+    refused(["--config", str(file)], "'retention_projects.nightly.weeks'; known are days, gib, keep")
+    monkeypatch.setenv("FLOATSCOPE_RETENTION_PROJECTS", '{"nightly"')
+    refused([], "FLOATSCOPE_* variable", "not JSON", "retention_projects")
 
 
 @pytest.mark.timeout(60)

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.exc import SQLAlchemyError
 
 from floatscope_server import migrate
 from floatscope_server.data_lock import AlreadyServed, DataLock
-from floatscope_server.database import Database
+from floatscope_server.database import Database, file_of
 from floatscope_server.settings import Settings
 
 
@@ -39,18 +39,19 @@ def opened(settings: Settings, *, current: bool = True) -> Iterator[Database]:
 
 @contextmanager
 def alone(settings: Settings) -> Iterator[None]:
-    """No server works on the data directory meanwhile. Raises CannotDo if one does.
+    """No server works on the SQLite file meanwhile. Raises CannotDo if one does.
 
     Of PostgreSQL this cannot be known; there it is only asked for in the help.
     """
-    if settings.database_url is not None or not settings.data_dir.is_dir():
+    file = sqlite_file(settings.database)
+    if file is None or not file.parent.is_dir():
         yield
         return
-    lock = DataLock(settings.data_dir)
+    lock = DataLock(file.parent)
     try:
         lock.take()
     except AlreadyServed as error:
-        raise CannotDo(f"a server ({error}) works on {settings.data_dir}; stop it first") from error
+        raise CannotDo(f"a server ({error}) works on {file.parent}; stop it first") from error
     try:
         yield
     finally:
@@ -80,17 +81,9 @@ def connect(url: str, *, synchronous: str = "FULL") -> Database:
 def sqlite_file(url: str) -> Path | None:
     """The file of an SQLite address, or None for another database. Raises CannotDo."""
     try:
-        parsed = make_url(url)
-    except ArgumentError as error:
-        raise CannotDo(
-            "the address of the database cannot be read; expected postgresql://user@host/database or "
-            "sqlite:///path/to/floatscope.db"
-        ) from error
-    if parsed.get_backend_name() != "sqlite":
-        return None
-    if not parsed.database or parsed.database == ":memory:":
-        raise CannotDo("expected a file in the address of the database: sqlite:///path/to/floatscope.db")
-    return Path(parsed.database)
+        return file_of(url)
+    except ValueError as error:
+        raise CannotDo(str(error)) from error
 
 
 def shown(url: str) -> str:
