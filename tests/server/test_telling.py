@@ -334,6 +334,9 @@ def test_a_run_that_cannot_be_told_holds_up_no_other(bench: Bench) -> None:
     bench.now += HOUR
     assert bench.duty.look() == LOOK_S
     assert bench.told() == [("raised", "f2")]
+    bench.silence("all")
+    assert bench.duty.look() == LOOK_S
+    assert bench.state("f2") == "silenced"
 
 
 def test_the_thread_sleeps_until_something_is_due_and_ends(bench: Bench) -> None:

@@ -10,9 +10,8 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from floatscope_server.alerting import Touched
@@ -50,6 +49,7 @@ class Telling:
         self._may_work = may_work
         self._clock = clock
         self._last: float | None = None
+        self._failed = False  # for some run or channel, in the latest look
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="floatscope-telling", daemon=True)
@@ -73,35 +73,23 @@ class Telling:
     def look(self) -> float:
         """Tells what is due and returns the seconds until more is; infinite if nothing waits."""
         now = self._clock()
+        self._failed = False
         self._mind_the_clock(now)
         count = self.apply_silences(now)
         with self._database.read() as c:
             due_runs = telling.due_runs(c, now=now, limit=AT_ONCE)
             due_channels = telling.due_channels(c, now=now)
-        due: list[tuple[Callable[..., int], str]] = [(self.teller.summarise, name) for name in due_channels]
-        failed = False
-        for tell, name in [*due, *((self._tell, name) for name in due_runs)]:
-            try:
-                with self._database.write() as c:
-                    count += tell(c, name, now=now)
-            except SQLAlchemyError:
-                raise
-            except Exception:  # what cannot be told of one must not keep the others from being told
-                _log.exception("what is due of %s cannot be told; trying again in %g s", name, LOOK_S)
-                failed = True
+        count += self._each(due_channels, self._summarise, now)
+        count += self._each(due_runs, self._tell, now)
         if count:
             self._woken()
-        if failed:
+        if self._failed:
             return LOOK_S
         if len(due_runs) == AT_ONCE:
             return 0.0
         with self._database.read() as c:
             moments = (telling.next_due(c), silences.next_change(c, now=now))
         return min((max(m - self._clock(), 0.0) for m in moments if m is not None), default=math.inf)
-
-    def _tell(self, c: Connection, run_id: str, *, now: float) -> int:
-        run = runs.find(c, run_id, lock=True)
-        return 0 if run is None else self.teller.tell(c, run, Touched(), now=now)
 
     def apply_silences(self, now: float | None = None) -> int:
         """Silences what is to be silent now and lets go of the rest; returns the number of messages queued.
@@ -111,7 +99,7 @@ class Telling:
         now = self._clock() if now is None else now
         with self._database.read() as c:
             run_ids = silencing.runs_to_change(c, now=now)
-        return sum(self._silence(run_id, now) for run_id in run_ids)
+        return self._each(run_ids, self._silence, now)
 
     def _silence(self, run_id: str, now: float) -> int:
         with self._database.write() as c:
@@ -122,6 +110,28 @@ class Telling:
             count = self.teller.tell(c, run, moved.touched, now=now) if moved.touched.changed else 0
         for alert_id, state in moved.states.items():
             self._events.publish("alert", run=run_id, alert=alert_id, state=state)
+        return count
+
+    def _summarise(self, channel_id: str, now: float) -> int:
+        with self._database.write() as c:
+            return self.teller.summarise(c, channel_id, now=now)
+
+    def _tell(self, run_id: str, now: float) -> int:
+        with self._database.write() as c:
+            run = runs.find(c, run_id, lock=True)
+            return 0 if run is None else self.teller.tell(c, run, Touched(), now=now)
+
+    def _each(self, names: Sequence[str], act: Callable[[str, float], int], now: float) -> int:
+        """Does it for each; the sum. What fails for one must not keep the others from being told."""
+        count = 0
+        for name in names:
+            try:
+                count += act(name, now)
+            except SQLAlchemyError:
+                raise
+            except Exception:  # such as a damaged row; tried again with the next look
+                _log.exception("what is due of %s cannot be told", name)
+                self._failed = True
         return count
 
     def _mind_the_clock(self, now: float) -> None:
