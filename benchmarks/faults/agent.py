@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import subprocess
 import sys
@@ -26,12 +27,20 @@ class Agent:
     run_id: str
     seed: int
     process: subprocess.Popen[str]
+    url: str
+    spool_dir: Path
     steps: int = 0
 
-    def stop(self) -> None:
-        """Ends the job, which delivers what is left."""
+    def stop(self, tally: Tally) -> None:
+        """Ends the job, which delivers what is left or leaves it in its spool; that is delivered then."""
         said, _ = self.process.communicate(timeout=FINISH_S)
         self.steps = int(said.split()[-1])
+        if any(path.stat().st_size > 0 for path in self.spool_dir.rglob("*.spool/*")):
+            command = [sys.executable, "-m", "floatscope.cli", "resend", str(self.spool_dir)]
+            environment = os.environ | {"FLOATSCOPE_URL": self.url, "FLOATSCOPE_TOKEN": TOKEN}
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+            tally.holds(done.returncode == 0, f"resend: {done.returncode} {done.stdout} {done.stderr}")
+            tally.add("agent: spools that were looked through by floatscope resend")
 
     def check(self, database: Database, tally: Tally) -> None:
         """Every step once, every logged value bit-equal."""
@@ -62,7 +71,7 @@ def agent(run_id: str, *, seed: int, url: str, spool_dir: Path) -> Iterator[Agen
     command += ["--url", url, "--token", TOKEN, "--spool-dir", str(spool_dir)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
-            yield Agent(run_id, seed, process)
+            yield Agent(run_id, seed, process, url, spool_dir)
         finally:
             if process.poll() is None:
                 process.kill()

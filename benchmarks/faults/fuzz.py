@@ -69,13 +69,13 @@ def main(args: argparse.Namespace, tally: Tally) -> None:
         stream = control.stream(0)
         courier = Courier(server.port, tally, random.Random(args.seed))
         client.open_run(control.run_id, **control.described)
-        client.open_run("alpha", **control.described)
         sent, end = 0, time.monotonic() + args.minutes * 60
         for number in range(args.requests):
             if time.monotonic() > end:
                 break
             if number % EVERY == 0:
                 put(courier, control, 0, next(stream), tally=tally)
+                client.open_run("alpha", **control.described)  # it may have been deleted
                 sent += 1
             asked = fuzz.request(number)
             status = send(server.port, asked)

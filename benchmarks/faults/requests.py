@@ -20,6 +20,8 @@ from floatscope.protocol.json_rows import rows_from_batch
 from tests.server.live import TOKEN
 
 BOMB_BYTES = 300 * 2**20
+BATCHES = 0.25  # share of requests that bring steps: theirs are the richest bodies
+RANKS = 499  # of the run they are sent to, so that most seqs are free
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "BREW")
 WORDS = (
     "r", "alpha", "0", "1", "7", "-1", "9" * 30, "1e999", "NaN", "amax", "loss", "rms",
@@ -81,6 +83,7 @@ class Fuzz:
     def __init__(self, document: Mapping[str, Any], *, seed: int, more: Sequence[Route] = ()) -> None:
         self._seed = seed
         self.routes = [*_routes(document), *more]
+        self._batches = next((r for r in self.routes if "/batches/" in r.path), self.routes[0])
         self._fields = sorted(
             _fields(document) | {"run_id", "name", "tensors", "steps", "action", "note", "kind"}
         )
@@ -88,9 +91,9 @@ class Fuzz:
     def request(self, number: int) -> Asked:
         """The request of this number."""
         rng = random.Random(self._seed * 1_000_003 + number)
-        route = rng.choice(self.routes)
+        route = rng.choice(self.routes) if rng.random() > BATCHES else self._batches
         method = route.method if rng.random() < 0.93 else rng.choice(METHODS)
-        path = _filled(route.path, rng)
+        path = _filled(route.path, rng, number)
         if rng.random() < 0.03:
             path = "/" + "/".join(quote(_word(rng), safe="%") for _ in range(rng.randrange(1, 5)))
         asked = [name for name in route.query if rng.random() < 0.6]
@@ -112,6 +115,9 @@ class Fuzz:
             return None, {}
         headers = {"Content-Type": TYPES[0]}
         draw = rng.random()
+        if "/batches/" in route.path and rng.random() < 0.01:
+            headers["Content-Encoding"] = encoding = rng.choice(("gzip", "zstd"))
+            return bomb(encoding), headers
         if "/batches/" in route.path:
             kind = rng.randrange(2)
             body = _valid_batch(kind)
@@ -151,7 +157,7 @@ def mutated(content: bytes, rng: random.Random) -> bytes:
 
 def _packed(body: bytes, headers: dict[str, str], rng: random.Random) -> bytes:
     draw = rng.random()
-    if draw < 0.002:
+    if draw < 0.001:
         headers["Content-Encoding"] = kind = rng.choice(("gzip", "zstd"))
         return bomb(kind)
     if draw < 0.08:
@@ -226,12 +232,13 @@ def _fields(node: object) -> set[str]:
     return own.union(*map(_fields, node.values()))
 
 
-def _filled(path: str, rng: random.Random) -> str:
+def _filled(path: str, rng: random.Random, number: int) -> str:
     parts = []
     for part in path.split("/"):
         if part.startswith("{"):
-            usual = {"{rank}": "0", "{run_id}": "r", "{seq}": str(rng.randrange(3)), "{code}": "FS201"}
-            word = usual.get(part, "1") if rng.random() < 0.6 else _word(rng)
+            usual = {"{run_id}": rng.choice(("alpha", "alpha", "r")), "{code}": "FS201"}
+            usual |= {"{rank}": str(number % RANKS), "{seq}": "0" if rng.random() < 0.8 else "1"}
+            word = usual.get(part, "1") if rng.random() < 0.75 else _word(rng)
             parts.append(quote(word, safe="", errors="surrogatepass"))
         else:
             parts.append(part)

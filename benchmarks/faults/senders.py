@@ -17,7 +17,7 @@ from benchmarks.faults.tally import Tally
 from tests.server.live import TOKEN
 
 TIMEOUT_S = 20.0
-GIVE_UP_S = 180.0
+GIVE_UP_S = 600.0
 REPEATED = 0.08  # share of batches that are sent once more though they were acknowledged
 LONGEST_PAUSE_S = 0.25  # shorter than what the server asks for, to keep it under load
 
