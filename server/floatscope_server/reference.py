@@ -4,6 +4,7 @@ a script and without another host.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -72,9 +73,21 @@ def _operation(method: str, path: str, operation: Mapping[str, Any]) -> str:
     bodies = ", ".join(operation.get("requestBody", {}).get("content", {}))
     sent = f"<p>Body: <code>{escape(bodies)}</code></p>" if bodies else ""
     text = escape(str(operation.get("description", operation.get("summary", ""))))
-    return (
-        f"<section><h2><code>{method.upper()} {escape(path)}</code></h2><p>{text}</p>{table}{sent}</section>"
-    )
+    needs = operation.get("x-scope")
+    scope = f"<p>Scope: <code>{escape(str(needs))}</code></p>" if needs else ""
+    answers = "".join(_answer(status, answer) for status, answer in operation.get("responses", {}).items())
+    head = f"<h2><code>{method.upper()} {escape(path)}</code></h2>"
+    return f"<section>{head}<p>{text}</p>{scope}{table}{sent}<ul>{answers}</ul></section>"
+
+
+def _answer(status: str, answer: Mapping[str, Any]) -> str:
+    """One status: in words and with the name of what comes, or that it is a problem."""
+    if "$ref" in answer:
+        return f"<li><code>{escape(status)}</code> problem</li>"
+    shapes = [str(media.get("schema", {})) for media in answer.get("content", {}).values()]
+    found = re.search(r"#/components/schemas/(\w+)", "".join(shapes))
+    shape = f" <code>{escape(found[1])}</code>" if found else ""
+    return f"<li><code>{escape(status)}</code> {escape(str(answer.get('description', '')))}{shape}</li>"
 
 
 def _parameter(parameter: Mapping[str, Any]) -> str:

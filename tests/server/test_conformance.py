@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,6 +24,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from floatscope_server import scopes
 from floatscope_server.openapi.answers import ANSWERS, API, EVENT_STREAM
 from floatscope_server.settings import Settings
 from tests.server.live import TOKEN, Client, in_process
@@ -121,6 +124,28 @@ def judged(strategy: Any, checks: list[Any]) -> None:
         case.call_and_validate(checks=checks)
 
     sent()
+
+
+def test_every_route_is_described_and_nothing_else(known: Known) -> None:
+    document = known.client.get("/openapi.json").json
+    operations = {
+        (method.upper(), path): operation
+        for path, found in document["paths"].items()
+        for method, operation in found.items()
+    }
+    assert operations.keys() == ANSWERS.keys()
+    assert len({operation["operationId"] for operation in operations.values()}) == len(operations)
+    shapes = document["components"]["schemas"]
+    for (method, path), operation in operations.items():
+        needs = scopes.needed(method, path)
+        roles = [] if needs in (None, scopes.ANY) else [needs]
+        is_open = (method, path) in scopes.OPEN
+        assert operation.get("security", []) == ([] if is_open else [{"token": roles}, {"session": roles}])
+        assert operation["description"]
+    for name in re.findall(r'"#/components/schemas/(\w+)"', json.dumps(document)):
+        assert name in shapes
+    unused = {name for name in shapes if f'"#/components/schemas/{name}"' not in json.dumps(document)}
+    assert unused == set()
 
 
 @pytest.mark.filterwarnings("ignore:Do not use the `random` module")

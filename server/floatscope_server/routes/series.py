@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
@@ -133,6 +134,16 @@ def heatmap(
     return Numbers(heat.to_json(), headers=headers)
 
 
+def _line(row: Mapping[str, Any]) -> str:
+    """A line of a log. Looking for numbers that are not finite costs more than writing, so most rows, which
+    have none, are written without.
+    """
+    try:
+        return json.dumps(row, separators=(",", ":"), ensure_ascii=False, allow_nan=False) + "\n"
+    except ValueError:
+        return strict_json.dumps(row) + "\n"
+
+
 class _Log(StreamingResponse):
     """Has no end if the run is deleted meanwhile: the connection is cut, which a client can tell from one."""
 
@@ -171,7 +182,7 @@ def steps(
             tensor_tables=services.tensor_tables,
             objects=services.objects,
         ):
-            yield strict_json.dumps(row) + "\n"
+            yield _line(row)
 
     name = f'attachment; filename="{run_id}.jsonl"'
     return _Log(
