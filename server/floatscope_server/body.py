@@ -6,6 +6,7 @@ import hashlib
 import zlib
 from dataclasses import dataclass
 
+import anyio
 import zstandard
 from starlette.requests import ClientDisconnect, Request
 
@@ -16,6 +17,7 @@ MIB = 2**20
 ZSTD_CHUNK_BYTES = 1024  # a block of 4 bytes can stand for 128 KiB, so one call yields at most 32 MiB
 ZSTD_WINDOW_BYTES = 128 * MIB
 DRAIN_BYTES = 64 * MIB  # what is read and thrown away so that a client that is still sending sees the answer
+DRAIN_S = 20.0  # for so long: who sends nothing, and may have no token, must not hold a connection
 ENCODINGS = ("identity", "gzip", "zstd")
 
 
@@ -52,15 +54,20 @@ async def read(request: Request, *, limit: int = MAX_BODY_BYTES) -> bytes:
 
 
 async def drain(request: Request) -> None:
-    """Reads on, within bounds, what a client still sends, unless it waits for ``100-continue``."""
-    if request.headers.get("expect", "").lower() == "100-continue":
+    """Reads on, within bounds, what a client still sends; nothing if it waits for ``100-continue`` or claims
+    more than that.
+    """
+    claimed = request.headers.get("content-length", "")
+    endless = claimed.isdigit() and int(claimed) > DRAIN_BYTES
+    if endless or request.headers.get("expect", "").lower() == "100-continue":
         return
     left = DRAIN_BYTES
     try:
-        async for chunk in request.stream():
-            left -= len(chunk)
-            if left < 0:
-                return
+        with anyio.move_on_after(DRAIN_S):
+            async for chunk in request.stream():
+                left -= len(chunk)
+                if left < 0:
+                    return
     except (ClientDisconnect, RuntimeError):  # gone, or the stream was read to its end already
         return
 

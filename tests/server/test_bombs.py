@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gzip
 import json
 import socket
 
 import pytest
+from starlette.requests import Request
+from starlette.types import Message
 
+from floatscope_server import body as bodies
 from tests.server.live import TOKEN, Client
 from tests.server.samples import body, rows
 
@@ -129,3 +133,30 @@ def test_many_cookies_and_parameters_are_read_in_no_time(client: Client) -> None
     stranger = Client(client.port, None)
     answer = stranger.call("GET", f"/?{query}", headers={"Cookie": cookies})
     assert answer.status == 303
+
+
+def test_nothing_is_read_of_a_body_that_claims_more_than_would_be_read() -> None:
+    """Nobody waits for it: the client learns at once that it is too large."""
+
+    async def receive() -> Message:
+        raise AssertionError("read on")
+
+    headers = [(b"content-length", b"10000000000")]
+    asyncio.run(bodies.drain(Request({"type": "http", "method": "PUT", "headers": headers}, receive)))
+
+
+@pytest.mark.timeout(20)
+def test_who_never_sends_the_body_holds_a_connection_only_for_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bodies, "DRAIN_S", 0.05)
+    asked = []
+
+    async def receive() -> Message:
+        asked.append(1)
+        await asyncio.Event().wait()
+        raise AssertionError("nobody sends anything")
+
+    headers = [(b"content-length", b"1000")]
+    asyncio.run(bodies.drain(Request({"type": "http", "method": "PUT", "headers": headers}, receive)))
+    assert asked == [1]
