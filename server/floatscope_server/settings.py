@@ -66,7 +66,7 @@ class Settings(BaseSettings):
     allow_private_webhooks: bool = False
     """Whether a webhook may point at a loopback or private address."""
     alert_group_s: float = Field(default=30.0, ge=0, le=3600)
-    """How long a warning waits for others of its run, to be told in one message, in s; critical never does."""
+    """How long a warning waits for others of its run, to be one message, in s; critical never does."""
     alert_flap_s: float = Field(default=600.0, ge=0, le=86_400)
     """An alert that comes back within this time is told again only once it fired for so long, in s."""
     sqlite_synchronous: Literal["FULL", "NORMAL"] = "FULL"
