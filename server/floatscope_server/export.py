@@ -36,7 +36,8 @@ def rows(
 
     Raises Removed.
     """
-    readers = [_rank_rows(database, run, rank, span, tensor_tables, objects) for rank in ranks]
+    many = len(ranks)
+    readers = [_rank_rows(database, run, rank, span, tensor_tables, objects, ranks=many) for rank in ranks]
     yield from heapq.merge(*readers, key=lambda row: (row["step"], row.get("rank", 0)))
 
 
@@ -61,13 +62,15 @@ def _rank_rows(
     span: Span,
     tensor_tables: TensorTables,
     objects: Objects | None,
+    *,
+    ranks: int,
 ) -> Iterator[dict[str, Any]]:
     """Each batch is read in a transaction of its own, so that a slow reader holds no lock and no old
     snapshot.
     """
     with database.read() as c:
         found = reads.rows(c, run, rank, span)
-    sequence = BatchSequence(run, tensor_tables=tensor_tables, objects=objects)
+    sequence = BatchSequence(run, tensor_tables=tensor_tables, objects=objects, ranks=ranks)
     for r, first, last in _stretches(found):
         with database.read() as c:
             if not batches.exists(c, run, r.key):

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from floatscope.protocol.runinfo import RunInfo
 from floatscope_server import export
 from floatscope_server.app import create_app
@@ -10,6 +14,8 @@ from floatscope_server.services import Services
 from floatscope_server.settings import Settings
 from floatscope_server.store import chunks, runs, verdicts
 from floatscope_server.store.reads import Span
+from floatscope_server.store.sequence import WINDOW_BYTES, BatchSequence
+from tests.server.compacting import Shape, Story
 from tests.server.samples import as_stored, body, faulty_run, ingest, lines
 
 
@@ -37,3 +43,23 @@ def test_a_replay_out_of_chunks_says_the_same(settings: Settings, database: Data
     assert again["status"] == live["status"]
     found = export.rows(database, run.id, [0], Span(0, 999), tensor_tables=services.tensor_tables)
     assert lines(list(found)) == as_stored(steps)
+
+
+def test_ranks_that_are_exported_together_share_a_window(
+    sqlite_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    story = Story(sqlite_database)
+    for rank in range(3):
+        story.send(Shape(9), rank=rank)
+    windows: list[int] = []
+
+    class Watched(BatchSequence):
+        def __init__(self, run: int, **given: Any) -> None:
+            super().__init__(run, **given)
+            windows.append(self._window_bytes)
+
+    monkeypatch.setattr(export, "BatchSequence", Watched)
+    found = export.rows(sqlite_database, story.run, range(3), Span(0, 99), tensor_tables=story.tables)
+    assert len(list(found)) == 27
+    assert len(windows) == 3
+    assert sum(windows) <= WINDOW_BYTES

@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
+from floatscope_server import tables
+from floatscope_server.database import Database
 from tests.server.live import Client, free_port, in_own_process, wait_for
+from tests.server.outage import Outage, takes
 from tests.server.samples import Scripted, body, faulty_run, finding, rows, send
 from tests.server.slack import slack
 
@@ -100,3 +103,14 @@ def test_a_channel_hears_only_what_it_wants(
         client.put("r", 0, body(rows(0, 1)))
         wait_for(lambda: len(deliveries(client)) == expected)
         wait_for(lambda: len(receiver.got) == expected)
+
+
+def test_a_damaged_message_holds_up_no_other(sqlite_database: Database) -> None:
+    outage = Outage(sqlite_database)
+    outage.answers["ch"] = takes
+    broken = outage.queue("r1", "raised")
+    outage.queue("s1", "raised")
+    with sqlite_database.write() as c:
+        c.execute(tables.outbox.update().where(tables.outbox.c.id == broken).values(body_json="{"))
+    outage.pass_time(7200)
+    assert outage.states("r1", "s1") == ["dead", "sent"]

@@ -197,7 +197,7 @@ class Sender:
 
     def _try(self, message: Message, channel: ChannelRecord) -> DeliveryFailed | None:
         try:
-            self.send(channel, message.body, delivery=str(message.id))
+            self.send(channel, message.body(), delivery=str(message.id))
         except DeliveryFailed as failure:
             return failure
         except Exception as error:  # one message that cannot be sent must not stop the others

@@ -100,7 +100,8 @@ def mark_behind(c: Connection, *, project: str, rule: str) -> list[str]:
         mine = going_on & run.c.project.not_in(own)
     else:
         mine = going_on & (run.c.project == project)
-    ids = list(c.execute(select(run.c.run_id).where(mine).order_by(run.c.id)).scalars())
+    locked = select(run.c.run_id).where(mine).order_by(run.c.id).with_for_update()  # as all who lock several
+    ids = list(c.execute(locked).scalars())
     c.execute(update(run).where(mine).values(baseline_arrivals=BEHIND))
     return ids
 

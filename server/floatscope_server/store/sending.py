@@ -31,13 +31,18 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Message:
-    """A message that waits. ``attempts``: how often it was tried in vain."""
+    """A message that waits. ``text``: its body as stored. ``attempts``: how often it was tried in vain."""
 
     id: int
     channel: str
-    body: dict[str, Any]
+    text: str
     created: float
     attempts: int
+
+    def body(self) -> dict[str, Any]:
+        """The body. Raises ValueError if what is stored is damaged."""
+        found: dict[str, Any] = json.loads(self.text)
+        return found
 
 
 @dataclass(frozen=True)
@@ -83,7 +88,7 @@ def message(c: Connection, number: int) -> Message | None:
     row = c.execute(select(_outbox).where(_outbox.c.id == number, _waits())).first()
     if row is None:
         return None
-    return Message(row.id, row.channel, json.loads(row.body_json), row.created, row.attempts)
+    return Message(row.id, row.channel, row.body_json, row.created, row.attempts)
 
 
 def sent(c: Connection, number: int, *, now: float) -> None:
