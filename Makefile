@@ -50,7 +50,7 @@ test-integrations: ## CI job: the integrations against the real training librari
 	sh .ci/integrations.sh "$(PYTHON)" "$(TORCH)"
 
 bench: $(STAMPS)/all $(STAMPS)/test ## the benchmarks: figures and ratios, printed
-	for m in trainer.precisions agent.own_time agent.step_time agent.memory agent.step_latency agent.recorder_cost diagnosis.throughput "diagnosis small" logs curves; do \
+	for m in trainer.precisions agent.own_time agent.step_time agent.memory agent.step_latency agent.recorder_cost diagnosis.throughput "diagnosis small" logs curves server; do \
 	  echo "== $$m"; $(BIN)/python -m benchmarks.$$m || exit 1; done
 
 evaluate-small: $(STAMPS)/all $(STAMPS)/test ## a small injection library from nothing, judged; fails below the floor (under 3 minutes)

@@ -15,7 +15,6 @@ import http.client
 import json
 import multiprocessing
 import os
-import re
 import tempfile
 import time
 from collections.abc import Sequence
@@ -26,6 +25,7 @@ from pathlib import Path
 import numpy as np
 import psycopg
 
+from benchmarks.server import machine
 from floatscope.protocol import wire_safetensors
 from floatscope.protocol.batch import Batch
 from tests.server import postgres
@@ -152,10 +152,10 @@ def measure(load: Load, url: str, *, workers: int, diagnose: bool, agents: int, 
             assert process.process is not None
             together.wait(BEGIN_S)
             start = time.time()
-            before = _cpu_s(process.process.pid), _cpu_s(database_pid)
+            before = machine.cpu_s(process.process.pid), machine.cpu_s(database_pid)
             for sender in senders:
                 sender.join()
-            after = _cpu_s(process.process.pid), _cpu_s(database_pid)
+            after = machine.cpu_s(process.process.pid), machine.cpu_s(database_pid)
             for run_id in run_ids:
                 assert client.get(f"/api/v1/runs/{run_id}").json["last_step"] is not None, run_id
             process.stop()
@@ -173,34 +173,11 @@ def measure(load: Load, url: str, *, workers: int, diagnose: bool, agents: int, 
     )
 
 
-def _cpu_s(pid: int) -> float:
-    """CPU time of a process and all its descendants so far, those that ended included."""
-    ticks = 0
-    for found in (pid, *_descendants(pid)):
-        try:
-            fields = Path(f"/proc/{found}/stat").read_text().rpartition(") ")[2].split()
-        except OSError:
-            continue
-        ticks += sum(map(int, fields[11:15] if found == pid else fields[11:13]))
-    return ticks / os.sysconf("SC_CLK_TCK")
-
-
 def _server_of(url: str) -> int:
     """Process of the database server: the parent of a backend."""
     with psycopg.connect(url) as connection:
         backend = connection.info.backend_pid
         return int(Path(f"/proc/{backend}/stat").read_text().rpartition(") ")[2].split()[1])
-
-
-def _descendants(pid: int) -> list[int]:
-    try:
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text()
-    except OSError:
-        return []
-    found = []
-    for child in map(int, re.findall(r"\d+", children)):
-        found += [child, *_descendants(child)]
-    return found
 
 
 def main() -> None:

@@ -22,6 +22,7 @@ from floatscope_server.store.warm import Warm
 from floatscope_server.times import moment
 
 SPARK_POINTS = 60
+SPARK_BYTES = 4_096  # about what one takes in memory
 MAX_ROWS = 200  # of the overview, newest first
 
 RECIPE_WORDS = {
@@ -146,8 +147,7 @@ def _row(
     headline = run.summary
     sparkline: tuple[float | None, ...] = ()
     try:
-        curve = loss_curve(c, run.id, _rank(c, run), points=SPARK_POINTS, objects=objects, warm=warm)
-        sparkline = tuple(value for _step, value in curve)
+        sparkline = _sparkline(c, run, objects, warm)
     except Damaged as error:
         headline = _damage_words(error.part)
     except Unreachable:
@@ -175,6 +175,20 @@ def _row(
         confidence=confidence if isinstance(confidence, int | float) else None,
         remedy=_first_sentence(remedy.get("text")) if isinstance(remedy, Mapping) else None,
     )
+
+
+def _sparkline(
+    c: Connection, run: RunRecord, objects: Objects | None, warm: Warm | None
+) -> tuple[float | None, ...]:
+    """The loss curve of a line; it is the same until the run's next batch, and remembered till then."""
+    key = ("sparkline", run.id, run.arrivals)
+    known: tuple[float | None, ...] | None = None if warm is None else warm.get(key)
+    if known is None:
+        curve = loss_curve(c, run.id, _rank(c, run), points=SPARK_POINTS, objects=objects, warm=warm)
+        known = tuple(value for _step, value in curve)
+        if warm is not None:
+            warm.keep(key, known, SPARK_BYTES)
+    return known
 
 
 def _confidence(finding: Mapping[str, Any]) -> object:

@@ -132,12 +132,13 @@ class Process:
     arguments: Sequence[str] = ()
     port: int = 0
     process: subprocess.Popen[bytes] | None = None
+    program: Sequence[str] = ("-m", "floatscope.cli", "serve")
 
     def start(self, *, seconds: float = START_S) -> Client:
         """Starts it and waits until it answers."""
         self.port = self.port or free_port()
         clean = {k: v for k, v in os.environ.items() if not k.startswith("FLOATSCOPE_")}
-        command = [sys.executable, "-m", "floatscope.cli", "serve", "--port", str(self.port)]
+        command = [sys.executable, *self.program, "--port", str(self.port)]
         command += ["--data-dir", str(self.data_dir), *self.arguments]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
