@@ -138,6 +138,8 @@ def _start(made: Cluster) -> None:
         "s3",
         "-ip.bind=127.0.0.1",
         *port("s3"),
+        "-port.iceberg=0",  # else it listens on fixed ports too, and two clusters exclude each other
+        "-port.lance=0",
         f"-config={folder / 's3.json'}",
         f"-filer=127.0.0.1:{ports['filer']}.{ports['filer.grpc']}",
     )

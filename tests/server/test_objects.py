@@ -325,6 +325,9 @@ def test_while_the_store_is_away_hot_steps_and_levels_answer_and_rewriting_waits
         raw = client.get(f"{series}&from=0&to=40&points=2000")
         assert raw.status == 503, raw.text
         assert "object store" in raw.text
+        export_of_cold = client.get("/api/v1/runs/r/steps?from=0&to=40")
+        assert (export_of_cold.status, export_of_cold.headers["retry-after"]) == (503, "5")
+        assert len(client.steps("r", "?from=400&to=479")) == 80
         assert client.get(f"{series}&from=400&to=479").status == 200
         assert client.get(f"{series}&points=4").status == 200
         assert client.get("/api/v1/runs/r/scalars?names=loss&points=2000").status == 200

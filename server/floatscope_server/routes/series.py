@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
@@ -14,7 +15,7 @@ from floatscope.protocol import strict_json
 from floatscope.protocol.names import MAX_STEP, split_tensor
 from floatscope_server import caching, export
 from floatscope_server.answers import Json, Numbers
-from floatscope_server.errors import Refused
+from floatscope_server.errors import Refused, Unreachable
 from floatscope_server.reduce import MAX_COLUMNS, MAX_POINTS, HeatMap
 from floatscope_server.reduce import columns as columns_of
 from floatscope_server.routes import fields, reading
@@ -184,7 +185,10 @@ def steps(
         ):
             yield _line(row)
 
+    pieces = export.in_pieces(lines())
+    try:  # as long as nothing was sent, what cannot be read is answered instead of being cut off
+        first = next(pieces)
+    except OSError as error:
+        raise Unreachable(f"a step of run {run_id}") from error
     name = f'attachment; filename="{run_id}.jsonl"'
-    return _Log(
-        export.in_pieces(lines()), media_type="application/jsonl", headers={"Content-Disposition": name}
-    )
+    return _Log(chain([first], pieces), media_type="application/jsonl", headers={"Content-Disposition": name})
