@@ -180,7 +180,7 @@ def test_a_cut_log_goes_on_where_it_stopped() -> None:
 def test_a_log_that_is_cut_again_and_again_is_not_taken_for_whole() -> None:
     cut = chunked(b'{"run": {}}\n', row(1), whole=False)
     with scripted([cut] * 6) as (port, _asked), api_of(Client(port)) as api:
-        found = []
+        found: list[bytes] = []
         with pytest.raises(CutOff):
             found.extend(api.lines("r"))
     assert len(found) == 2

@@ -17,6 +17,7 @@ import pytest
 from floatscope.alerts import cli as alerts
 from floatscope.exporting import cli as export
 from floatscope.exporting.writing import whole_file
+from floatscope.protocol.json_rows import rows_from_batch
 from floatscope_diagnostics.cli import main as diagnose
 from floatscope_diagnostics.importing.cli import main as import_
 from floatscope_server import export as server_export
@@ -112,13 +113,12 @@ def test_a_run_that_is_deleted_meanwhile_is_no_whole_log(
     client.open_run("r")
     send(client, "r", rows(0, 24))
     monkeypatch.setattr(server_export, "PIECE_BYTES", 1)
-    read = server_export.rows_from_batch
 
     def deleting(*args: Any, **more: Any) -> Any:
-        yield from read(*args, **more)
+        yield from rows_from_batch(*args, **more)
         client.call("DELETE", "/api/v1/runs/r")
 
-    monkeypatch.setattr(server_export, "rows_from_batch", deleting)
+    monkeypatch.setattr("floatscope_server.export.rows_from_batch", deleting)
     path = tmp_path / "run.jsonl"
     assert export.main(["r", "-o", str(path)]) == 2
     assert "no run 'r'" in capsys.readouterr().err
@@ -136,7 +136,7 @@ def test_ctrl_c_leaves_nothing_new(client: Client, tmp_path: Path, monkeypatch: 
         wait_for(lambda: False, seconds=20)
 
     monkeypatch.setattr(server_export, "PIECE_BYTES", 1)
-    monkeypatch.setattr(server_export, "rows_from_batch", stuck)
+    monkeypatch.setattr("floatscope_server.export.rows_from_batch", stuck)
     command = [sys.executable, "-m", "floatscope.cli", "export", "r", "-o", str(path)]
     with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
         wait_for(lambda: any(name.endswith(".part") for name in os.listdir(tmp_path)), seconds=20)
@@ -151,7 +151,7 @@ def test_a_file_is_whole_or_as_it_was(tmp_path: Path) -> None:
     path.write_bytes(b"old")
     path.chmod(0o600)
     with pytest.raises(TypeError), whole_file(path) as file:
-        file.write("no bytes")  # type: ignore[arg-type]
+        file.write("no bytes")  # type: ignore[call-overload]
     assert path.read_bytes() == b"old"
     with whole_file(path) as file:
         file.write(b"new")
