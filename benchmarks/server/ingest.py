@@ -19,7 +19,7 @@ CHUNKED_S = 120.0
 RATE = {"storage alone": 8e6, "with live diagnosis": 1e6}
 P99_MS = 100.0
 PEAK_MB = 400.0
-POINTS = 30_000  # sent to each of the others
+POINTS = 20_000  # sent to each of the others
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from urllib.parse import quote
 from benchmarks.server import machine
 from tests.server.live import free_port
 
-START_S = 90.0
+START_S = 300.0
 ENTRIES = 1_000  # of a request: the most that MLflow takes
 KEYS = 100  # metrics of a step
 TRACKIO_TOKEN = "token-for-benchmarks"

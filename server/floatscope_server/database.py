@@ -26,7 +26,7 @@ DEDICATED_SETTINGS = (
     *("tcp_user_timeout=10000", "statement_timeout=5000"),
 )
 WAL_PAGES = 2_000  # checkpoint after about 8 MB of log
-CACHE_KIB = 65_536
+CACHE_KIB = 16_384  # of each connection, and there may be tens; the system caches the file anyway
 AWAY = (OperationalError, InterfaceError, PendingRollbackError, PoolTimeout)
 """What is raised when the database is full, locked or away, or a connection to it broke in mid-use."""
 _WRITE = "floatscope_write"
