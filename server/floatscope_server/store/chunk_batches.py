@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, select
 
-from floatscope.protocol.batch import Batch, Bool, Float32, Float64, Int64
+from floatscope.protocol.batch import Batch, Bool, Float32, Int64
 from floatscope.protocol.names import HIST_BINS
 from floatscope_server import tables
 from floatscope_server.store import tiles
@@ -141,10 +141,12 @@ class _Window:
             columns = np.array([self.column[name] for name in names], np.int64)
         stat_rows = _inside(m.stat_rows, self.stat_rows)
         empty = np.zeros((stat_rows.stop - stat_rows.start, 0))
-        stats, present = {}, {}
+        stats: dict[str, Float32] = {}
+        present: dict[str, Bool] = {}
         for name in m.makeup.stats:
             if name in self.stats:
-                stats[name], present[name] = (part[stat_rows][:, columns] for part in self.stats[name])
+                values, mask = self.stats[name]
+                stats[name], present[name] = values[stat_rows][:, columns], mask[stat_rows][:, columns]
             else:
                 stats[name], present[name] = empty.astype(np.float32), empty.astype(bool)
         return Batch(
@@ -173,8 +175,7 @@ def _inside(part: slice, window: slice) -> slice:
 
 def _bytes(member: Member, columns: int) -> int:
     """About what the batch takes once it is decoded: values and presence."""
-    rows, stat_rows, hist_rows = (
-        of.stop - of.start for of in (member.rows, member.stat_rows, member.hist_rows)
-    )
+    parts = (member.rows, member.stat_rows, member.hist_rows)
+    rows, stat_rows, hist_rows = (int(part.stop - part.start) for part in parts)
     scalars = rows * (9 * len(member.makeup.scalars) + 16)
     return scalars + columns * (5 * stat_rows * len(member.makeup.stats) + 4 * HIST_BINS * hist_rows)
