@@ -130,16 +130,21 @@ class Compactor:
                 if hot.state(c, run, rank) is not None:
                     raise
             _log.debug("run %d was removed while its batches were rewritten", run)
+        except FileNotFoundError:  # an object of its last chunk is gone, and waiting brings none back
+            self._put_aside(run, rank)
         except (SQLAlchemyError, OSError):
             raise
         except Exception:  # its blocks may be damaged: they stay as they are, and others are not held up
-            self._aside[run, rank] = time.monotonic() + ASIDE_S
-            _log.exception("rank %d of run %d cannot be rewritten to chunks", rank, run)
+            self._put_aside(run, rank)
         else:
             if made:
                 _log.debug("rank %d of run %d: %d chunks made", rank, run, made)
         finally:
             self.busy_s += time.perf_counter() - began
+
+    def _put_aside(self, run: int, rank: int) -> None:
+        self._aside[run, rank] = time.monotonic() + ASIDE_S
+        _log.exception("rank %d of run %d cannot be rewritten to chunks", rank, run)
 
     def _look(self) -> None:
         with self._database.read() as c:

@@ -8,12 +8,15 @@ import pytest
 from sqlalchemy import select
 
 from floatscope_server import tables
-from floatscope_server.chunk_plan import Limits
+from floatscope_server.chunk_plan import LIMITS, Limits
+from floatscope_server.compaction import Compactor
 from floatscope_server.database import Database
+from floatscope_server.store import hot
 from floatscope_server.store.kinds import HISTOGRAM, STAT
 from floatscope_server.unpacking import Unpacker
 from tests.server.chunk_checks import check_chunks
 from tests.server.compacting import Shape, Story
+from tests.server.live import wait_for
 
 SMALL = Limits(rows=64, merged_rows=32)
 
@@ -27,7 +30,7 @@ class Memory:
 
     def read(self, key: str, start: int, length: int) -> bytes:
         if key not in self.kept:
-            raise OSError(f"there is no {key}")
+            raise FileNotFoundError(f"there is no {key}")
         return self.kept[key][start : start + length]
 
     def write(self, key: str, data: bytes) -> None:
@@ -88,6 +91,31 @@ def test_a_store_that_is_away_loses_nothing(sqlite_database: Database, writes: i
     assert set(store.kept) <= used | garbage
 
 
+def test_a_rank_whose_objects_are_gone_holds_up_nobody(
+    sqlite_database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = Memory()
+    story = Story(sqlite_database, objects=store)
+    story.send(Shape(9))
+    story.compact()
+    store.kept.clear()
+    left = LIMITS.rows - 9  # with the chunk before they fill one
+    story.send(Shape(left))
+    story.send(Shape(LIMITS.rows), rank=1)
+    compactor = Compactor(
+        database=sqlite_database, tensor_tables=story.tables, objects=store, retry_s=(3600.0,)
+    )
+    compactor.wake(story.run, 0)
+    compactor.start()
+    try:
+        wait_for(lambda: _hot_rows(story, 1) == 0, seconds=20)
+        assert compactor.works()
+    finally:
+        compactor.stop()
+    assert caplog.text.count("rank 0 of run") == 1
+    assert _hot_rows(story, 0) == left
+
+
 def test_chunks_are_unpacked_to_the_same_blocks(database: Database) -> None:
     store = Memory()
     story = Story(database, objects=store)
@@ -120,3 +148,10 @@ def test_a_reader_without_the_store_is_told_so(sqlite_database: Database) -> Non
     story.objects = None
     with pytest.raises(OSError, match="no object store is set up"):
         story.check_batches()
+
+
+def _hot_rows(story: Story, rank: int) -> int:
+    with story.database.read() as c:
+        state = hot.state(c, story.run, rank)
+    assert state is not None
+    return state.hot_rows
