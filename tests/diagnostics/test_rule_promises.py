@@ -12,7 +12,8 @@ import pytest
 from floatscope_diagnostics.calibration import fitted
 from floatscope_diagnostics.growth import attention_output
 from floatscope_diagnostics.rule import FAMILY_OF
-from floatscope_diagnostics.rule_docs import HEADINGS, pages
+from floatscope_diagnostics.rule_docs import pages
+from floatscope_diagnostics.rule_texts import HEADINGS
 from tests.diagnostics.case import Case, alarms, diagnose
 from tests.diagnostics.test_rules import all_cases
 

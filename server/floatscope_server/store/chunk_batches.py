@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, select
 
-from floatscope.protocol.batch import Batch, Bool, Float32, Int64
+from floatscope.protocol.batch import Batch, Bool, Float32, Float64, Int64
 from floatscope.protocol.names import HIST_BINS
 from floatscope_server import tables
 from floatscope_server.store import tiles
