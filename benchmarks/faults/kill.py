@@ -24,6 +24,7 @@ from tests.server.live import wait_for
 from tests.server.slack import FakeSlack, slack
 
 MOST_BATCHES = 10  # acknowledged between two kills, a random number up to that
+ORPHANS_S = 60.0
 LONGEST_LIFE_S = 6.0  # or after this time
 KINDS = {
     "sqlite": {"server": 0.8, "server while it starts": 0.2},
@@ -57,7 +58,10 @@ class Scene:
     def kill(self, kind: str) -> bool:
         """Kills once and brings back what does not come back by itself; whether anything was killed."""
         if kind == "server":
+            assert self.server.pid is not None
+            workers = descendants(self.server.pid)
             self.server.kill()
+            self._wait_until_gone(workers)
             self.server.start()
         elif kind == "server while it starts":
             self.server.kill()
@@ -75,6 +79,13 @@ class Scene:
         else:
             return self._kill_database(kind)
         return True
+
+    def _wait_until_gone(self, workers: list[int]) -> None:
+        """Workers whose supervisor was killed hold its port until they have noticed and ended."""
+        end = time.monotonic() + ORPHANS_S
+        while any(_is_worker(pid) for pid in workers) and time.monotonic() < end:
+            time.sleep(0.05)
+        self.tally.holds(not any(map(_is_worker, workers)), "workers outlive the process that watched them")
 
     def _kill_database(self, kind: str) -> bool:
         assert self.cluster is not None

@@ -74,7 +74,9 @@ class Courier:
         except (OSError, http.client.HTTPException) as error:
             self.close()
             self._tally.add("connections that broke")
-            self._tally.holds(not isinstance(error, TimeoutError), f"no answer in {TIMEOUT_S} s: {path}")
+            self._tally.add(
+                f"requests without an answer in {TIMEOUT_S:.0f} s", isinstance(error, TimeoutError)
+            )
             return None
         found: Any = content
         with contextlib.suppress(ValueError):
