@@ -10,6 +10,7 @@ import shutil
 import tempfile
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 from benchmarks.faults import shifted_clock
@@ -135,13 +136,19 @@ class Reader(threading.Thread):
                 time.sleep(0.05)
 
     def _read(self) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", self._server.port, timeout=3)
+        with closing(http.client.HTTPConnection("127.0.0.1", self._server.port, timeout=3)) as connection:
+            self._follow(connection)
+
+    def _follow(self, connection: http.client.HTTPConnection) -> None:
         headers = {"Authorization": f"Bearer {TOKEN}"}
         came_back = self._last is not None
         if came_back:
             headers["Last-Event-ID"] = str(self._last)
         connection.request("GET", "/api/v1/events", headers=headers)
-        answer = connection.getresponse()
+        with connection.getresponse() as answer:
+            self._listen(answer, came_back=came_back)
+
+    def _listen(self, answer: http.client.HTTPResponse, *, came_back: bool) -> None:
         last = None
         first = True
         while not self._ended.is_set():

@@ -88,6 +88,7 @@ def main(args: argparse.Namespace, tally: Tally) -> None:
                 tally.add("requests that are not HTTP")
             if not tally.holds(server.alive(), f"the server died after {asked}"):
                 return
+        courier.close()
         tally.add("routes", len(fuzz.routes))
         tally.holds(client.get("/readyz").status == 200, "the server is not ready afterwards")
         tally.most("resident memory before, MiB", before)
@@ -122,8 +123,9 @@ def send(port: int, asked: Asked) -> int:
             connection.putheader("Content-Length", str(len(asked.body)))
         connection.endheaders(asked.body)
         answer = connection.getresponse()
-        if not answer.getheader("content-type", "").startswith("text/event-stream"):
-            answer.read()
+        with answer:  # also one that never ends
+            if not answer.getheader("content-type", "").startswith("text/event-stream"):
+                answer.read()
     except (OSError, http.client.HTTPException):
         return 0
     finally:
