@@ -12,9 +12,9 @@ from floatscope_server.app import create_app
 from floatscope_server.database import Database
 from floatscope_server.services import Services
 from floatscope_server.settings import Settings
-from floatscope_server.store import chunks, runs, verdicts
+from floatscope_server.store import batches, chunk_batches, chunks, runs, verdicts
 from floatscope_server.store.reads import Span
-from floatscope_server.store.sequence import WINDOW_BYTES, BatchSequence
+from floatscope_server.store.sequence import MOST_BYTES, WINDOW_BYTES, BatchSequence, share_bytes
 from tests.server.compacting import Shape, Story
 from tests.server.samples import as_stored, body, faulty_run, ingest, lines
 
@@ -63,3 +63,32 @@ def test_ranks_that_are_exported_together_share_a_window(
     assert len(list(found)) == 27
     assert len(windows) == 3
     assert sum(windows) <= WINDOW_BYTES
+
+
+def test_beside_many_ranks_a_chunk_is_not_decoded_for_each_batch(
+    sqlite_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    story = Story(sqlite_database)
+    stats = tuple(f"s{i}" for i in range(7))
+    for _ in range(6):  # 1.1 MB each, more than a 64th of the window
+        story.send(Shape(512, table=60, stats=stats))
+    assert story.compact() == 1
+    decoded: list[int] = []
+    cut = chunk_batches.cut
+
+    def watched(*given: Any, first_seq: int, **more: Any) -> Any:
+        decoded.append(first_seq)
+        return cut(*given, first_seq=first_seq, **more)
+
+    monkeypatch.setattr(chunk_batches, "cut", watched)
+    sequence = BatchSequence(story.run, tensor_tables=story.tables, ranks=64)
+    with sqlite_database.read() as c:
+        for key in batches.keys(c, story.run):
+            assert len(sequence.load(c, key)) == 512
+    assert decoded == [0]
+
+
+def test_all_ranks_together_hold_a_bounded_window() -> None:
+    assert share_bytes(0) == share_bytes(1) == WINDOW_BYTES
+    assert all(share_bytes(ranks) * ranks <= MOST_BYTES for ranks in range(1, 5000))
+    assert share_bytes(64) == 8 * 1024 * 1024

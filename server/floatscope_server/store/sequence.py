@@ -11,13 +11,23 @@ from floatscope_server.store.tensor_tables import TensorTables
 from floatscope_server.store.tiles import Objects
 
 WINDOW_BYTES = 64 * 1024 * 1024
+FLOOR_BYTES = 8 * 1024 * 1024
+"""A rank's share of the window is not less, or a chunk would be decoded again for each of its batches."""
+MOST_BYTES = 512 * 1024 * 1024
+"""But all shares together are not more, however many ranks there are."""
+
+
+def share_bytes(ranks: int) -> int:
+    """What each of so many ranks, read side by side, may hold of decoded batches."""
+    ranks = max(ranks, 1)
+    return max(WINDOW_BYTES // ranks, min(FLOOR_BYTES, MOST_BYTES // ranks))
 
 
 class BatchSequence:
     """Loads the batches of one run; a chunk is decoded once for as many of them as fit into a window.
 
     ranks: how many ranks are read side by side; they share the window. tensors: False leaves out statistics
-    and histograms.
+    and histograms. window_bytes: for all ranks together, in place of ``share_bytes`` for each.
     """
 
     def __init__(
@@ -28,13 +38,13 @@ class BatchSequence:
         objects: Objects | None = None,
         ranks: int = 1,
         tensors: bool = True,
-        window_bytes: int = WINDOW_BYTES,
+        window_bytes: int | None = None,
     ) -> None:
         self._run = run
         self._tensor_tables = tensor_tables
         self._objects = objects
         self._tensors = tensors
-        self._window_bytes = window_bytes // max(ranks, 1)
+        self._window_bytes = share_bytes(ranks) if window_bytes is None else window_bytes // max(ranks, 1)
         self._ahead: dict[int, dict[int, Batch]] = {}
 
     def load(self, c: Connection, key: BatchKey) -> Batch:
