@@ -89,7 +89,8 @@ from floatscope_server.workers.forwarding import Forwarding, Peers
 
 API = "/api/v1"
 GZIP_FROM_BYTES = 4096  # event streams are never compressed: they must not wait in a buffer
-INGEST_SLOTS = 6  # each may hold a body of 32 MiB and what it unpacks to
+INGEST_SLOTS = 6  # each may hold a body of 32 MiB and as much unpacked
+LARGE_SLOTS = 1  # may hold a body that unpacks to 256 MiB
 
 
 def create_app(
@@ -252,6 +253,7 @@ def create_app(
         static_files=StaticFiles(),
         reference=Reference(cookie=cookie),
         ingest_slots=slots,
+        large_slots=anyio.CapacityLimiter(LARGE_SLOTS),
         measures=measures,
         disk=disk,
         readiness=readiness,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
+from io import BytesIO
 
 import anyio
 import zstandard
@@ -14,6 +16,8 @@ from floatscope.protocol.names import MAX_BODY_BYTES, MAX_UNPACKED_BYTES
 from floatscope_server.errors import Problem, Refused
 
 MIB = 2**20
+LARGE_BYTES = 32 * MIB  # unpacked; what is larger waits until it is the only one
+GZIP_CHUNK_BYTES = 16 * 1024  # a byte can stand for a KiB, so one call yields at most 16 MiB or so
 ZSTD_CHUNK_BYTES = 1024  # a block of 4 bytes can stand for 128 KiB, so one call yields at most 32 MiB
 ZSTD_WINDOW_BYTES = 128 * MIB
 DRAIN_BYTES = 64 * MIB  # what is read and thrown away so that a client that is still sending sees the answer
@@ -32,6 +36,10 @@ class Body:
     content: bytes
     digest: bytes
     fault: Problem | None = None
+
+
+class LargeBody(Exception):
+    """Unpacked, the body is larger than was asked for, and may still be small enough to be taken."""
 
 
 async def read(request: Request, *, limit: int = MAX_BODY_BYTES) -> bytes:
@@ -72,16 +80,19 @@ async def drain(request: Request) -> None:
         return
 
 
-def unpack(sent: bytes, encoding: str | None) -> Body:
-    """Undoes ``Content-Encoding``. Never holds more than 256 MiB, whatever the packed bytes claim."""
+def unpack(sent: bytes, encoding: str | None, *, most: int = MAX_UNPACKED_BYTES) -> Body:
+    """Undoes ``Content-Encoding``. Never holds more than 256 MiB, whatever the packed bytes claim.
+
+    Raises LargeBody when packed bytes yield more than ``most``, if that is less than the 256 MiB.
+    """
     name = (encoding or "identity").strip().lower()
     try:
         if name == "identity":
             content = sent
         elif name in ("gzip", "x-gzip"):
-            content = _gunzip(sent)
+            content = _gathered(_gunzip(sent), most)
         elif name == "zstd":
-            content = _unzstd(sent)
+            content = _gathered(_unzstd(sent), most)
         else:
             raise Refused("Content-Encoding", "one of " + ", ".join(ENCODINGS), name, status=415)
     except Problem as fault:
@@ -102,39 +113,47 @@ def too_large(got: str, limit: int, *, unpacked: bool = False) -> Problem:
     )
 
 
-def _gunzip(sent: bytes) -> bytes:
+def _gathered(parts: Iterator[bytes], most: int) -> bytes:
+    """All parts as one; the buffer grows in place and is handed on as it is, so nothing is held twice."""
+    whole = BytesIO()
+    for part in parts:
+        size = whole.tell() + len(part)
+        if size > MAX_UNPACKED_BYTES:
+            raise too_large("more", MAX_UNPACKED_BYTES, unpacked=True)
+        if size > most:
+            raise LargeBody
+        whole.write(part)
+    return whole.getvalue()
+
+
+def _gunzip(sent: bytes) -> Iterator[bytes]:
     reader = zlib.decompressobj(wbits=31)
+    end = 0
     try:
-        content = reader.decompress(sent, MAX_UNPACKED_BYTES + 1)
+        while end < len(sent) and not reader.eof:
+            yield reader.decompress(memoryview(sent)[end : end + GZIP_CHUNK_BYTES])
+            end = min(end + GZIP_CHUNK_BYTES, len(sent))
+        yield reader.flush()
     except zlib.error as error:
         raise _broken("gzip", str(error)) from error
-    if len(content) > MAX_UNPACKED_BYTES:
-        raise too_large("more", MAX_UNPACKED_BYTES, unpacked=True)
     if not reader.eof:
         raise _broken("gzip", "the data ends in the middle")
-    if reader.unused_data:
-        raise _broken("gzip", f"{len(reader.unused_data)} bytes after the end")
-    return content
+    after = len(reader.unused_data) + len(sent) - end
+    if after:
+        raise _broken("gzip", f"{after} bytes after the end")
 
 
-def _unzstd(sent: bytes) -> bytes:
+def _unzstd(sent: bytes) -> Iterator[bytes]:
     reader = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_BYTES).decompressobj()
-    parts: list[bytes] = []
-    size = 0
     try:
         for at in range(0, len(sent), ZSTD_CHUNK_BYTES):
-            part = reader.decompress(sent[at : at + ZSTD_CHUNK_BYTES])
-            size += len(part)
-            if size > MAX_UNPACKED_BYTES:
-                raise too_large("more", MAX_UNPACKED_BYTES, unpacked=True)
-            parts.append(part)
+            yield reader.decompress(sent[at : at + ZSTD_CHUNK_BYTES])
             if reader.eof:
                 break
     except zstandard.ZstdError as error:
         raise _broken("zstd", str(error)) from error
     if not reader.eof:
         raise _broken("zstd", "the data ends in the middle")
-    return b"".join(parts)
 
 
 def _broken(name: str, why: str) -> Problem:

@@ -43,7 +43,8 @@ from floatscope_server.workers.crew import Crew
 class Services:
     """Everything behind the routes.
 
-    ``ingest_slots`` bounds how many batches are unpacked and stored at once.
+    ``ingest_slots`` bounds how many batches are unpacked and stored at once, ``large_slots`` how many of
+    those that are large when unpacked, which have none of the former.
     """
 
     settings: Settings
@@ -73,6 +74,7 @@ class Services:
     static_files: StaticFiles
     reference: Reference
     ingest_slots: anyio.CapacityLimiter
+    large_slots: anyio.CapacityLimiter
     measures: Measures
     disk: Disk
     readiness: Readiness

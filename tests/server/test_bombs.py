@@ -7,12 +7,19 @@ import contextlib
 import gzip
 import json
 import socket
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
+import zstandard
 from starlette.requests import Request
 from starlette.types import Message
 
 from floatscope_server import body as bodies
+from floatscope_server.ingest import Ingest, Receipt
+from tests.server.conftest import Serve
 from tests.server.live import TOKEN, Client
 from tests.server.samples import body, rows
 
@@ -160,3 +167,56 @@ def test_who_never_sends_the_body_holds_a_connection_only_for_a_while(
     headers = [(b"content-length", b"1000")]
     asyncio.run(bodies.drain(Request({"type": "http", "method": "PUT", "headers": headers}, receive)))
     assert asked == [1]
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "zstd"])
+def test_what_is_large_when_unpacked_is_known_before_it_is_held(encoding: str) -> None:
+    content = bytes(5 * MIB) + b"x"
+    sent = gzip.compress(content) if encoding == "gzip" else zstandard.compress(content)
+    with pytest.raises(bodies.LargeBody):
+        bodies.unpack(sent, encoding, most=MIB)
+    found = bodies.unpack(sent, encoding, most=len(content))
+    assert (found.content, found.digest) == (content, bodies.unpack(content, None).digest)
+
+
+def test_large_bodies_are_stored_one_at_a_time_and_small_ones_beside_them(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Six at once would be six times 256 MiB and what is made of them."""
+    monkeypatch.setattr(bodies, "LARGE_BYTES", 4096)
+    entered, go_on, put = threading.Semaphore(0), threading.Event(), Ingest.put
+    inside: list[int] = []
+    most: list[int] = []
+
+    def watched(self: Ingest, run_id: str, **given: Any) -> Receipt:
+        if len(given["body"].content) <= 4096:
+            return put(self, run_id, **given)
+        with counted(inside, most):
+            entered.release()
+            assert go_on.wait(20)
+            return put(self, run_id, **given)
+
+    monkeypatch.setattr(Ingest, "put", watched)
+    client = serve()
+    packed = {"Content-Encoding": "gzip"}
+    large = gzip.compress(body(rows(0, 500)))
+    for number in range(8):
+        client.open_run(f"r{number}")
+    with ThreadPoolExecutor(7) as pool:
+        waiting = [pool.submit(client.put, f"r{n}", 0, large, headers=packed) for n in range(7)]
+        assert entered.acquire(timeout=20)
+        assert client.put("r7", 0, gzip.compress(body(rows(0, 1))), headers=packed).status == 200
+        go_on.set()
+        assert [done.result().status for done in waiting] == [200] * 7
+    assert most == [1] * 7
+
+
+@contextlib.contextmanager
+def counted(inside: list[int], most: list[int]) -> Iterator[None]:
+    """Notes how many are inside at once."""
+    inside.append(1)
+    most.append(len(inside))
+    try:
+        yield
+    finally:
+        inside.pop()

@@ -10,6 +10,7 @@ import anyio.to_thread
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from floatscope.protocol.names import MAX_UNPACKED_BYTES
 from floatscope_server import body
 from floatscope_server.answers import Json, ProblemAnswer
 from floatscope_server.errors import Problem
@@ -41,7 +42,12 @@ async def put_batch(request: Request, run_id: RunId, rank: Rank, seq: Seq, servi
         await body.drain(request)
         return ProblemAnswer(problem)
     store = partial(_store, services, run_id, rank, seq, sent, request)
-    receipt = await anyio.to_thread.run_sync(store, limiter=services.ingest_slots)
+    try:
+        small = partial(store, most=body.LARGE_BYTES)
+        receipt = await anyio.to_thread.run_sync(small, limiter=services.ingest_slots)
+    except body.LargeBody:  # one at a time, and others do not wait for it
+        large = partial(store, most=MAX_UNPACKED_BYTES)
+        receipt = await anyio.to_thread.run_sync(large, limiter=services.large_slots)
     told = {"expected_seq": receipt.expected_seq, "segment": receipt.segment, "settings": receipt.settings}
     return Json(told if receipt.verdict is None else {**told, "verdict": receipt.verdict})
 
@@ -52,9 +58,18 @@ def _may_send(services: Services, run_id: str, rank: int) -> None:
     services.backlog.check(run_id, rank)
 
 
-def _store(services: Services, run_id: str, rank: int, seq: int, sent: bytes, request: Request) -> Receipt:
+def _store(
+    services: Services,
+    run_id: str,
+    rank: int,
+    seq: int,
+    sent: bytes,
+    request: Request,
+    *,
+    most: int,
+) -> Receipt:
     began = time.perf_counter()
-    unpacked = body.unpack(sent, request.headers.get("content-encoding"))
+    unpacked = body.unpack(sent, request.headers.get("content-encoding"), most=most)
     content_type = request.headers.get("content-type", "")
     try:
         receipt = services.ingest.put(run_id, rank=rank, seq=seq, content_type=content_type, body=unpacked)
