@@ -18,6 +18,7 @@ MAX_POINTS = 10_000
 MAX_COLUMNS = 500
 MAX_CELLS = 2_500_000  # of one heat map, 2.5 MB as bytes: with very many tensors there are fewer columns
 MANY_ROWS = 4  # of a bin
+MAX_LISTED = 50_000  # cells with NaN, and with infinite values, of which a heat map says how many
 NON_FINITE, MISSING, LEVELS = 255, 254, 253
 
 WORST_IS_LOW = frozenset({"headroom_log2", "sqnr_db", "amax_min_block"})
@@ -156,7 +157,9 @@ class HeatMap:
     def to_json(self) -> dict[str, Any]:
         """The heat map of the API: bytes 0 to 253 between lo and hi, 254 missing, 255 not finite.
 
-        A tensor without any value has no row: a statistic of weights says nothing of inputs.
+        A tensor without any value has no row: a statistic of weights says nothing of inputs. nan and inf list
+        at most 50,000 cells each, the first ones; ``nan_left_out`` and ``inf_left_out`` say how many more
+        there are.
         """
         begin = (self.first // self.width + np.arange(self._worst.shape[1])) * self.width
         odd = (self._nan > 0) | (self._inf > 0)
@@ -187,8 +190,8 @@ class HeatMap:
             "lo": lo,
             "hi": hi,
             "data": base64.b64encode(data.tobytes()).decode(),
-            "nan": _sparse(nan),
-            "inf": _sparse(inf),
+            **_sparse("nan", nan),
+            **_sparse("inf", inf),
         }
 
 
@@ -200,6 +203,10 @@ def _reduced(worse: np.ufunc, values: NDArray[Any], starts: Int64) -> NDArray[An
     return np.stack([worse.reduce(values[a:b], axis=0) for a, b in zip(starts.tolist(), ends, strict=True)])
 
 
-def _sparse(counts: NDArray[np.int64]) -> list[list[int]]:
+def _sparse(name: str, counts: NDArray[np.int64]) -> dict[str, Any]:
+    """[row, column, count] of each cell; a run that diverged has very many, and their bytes say so too."""
     rows, columns = np.nonzero(counts)
-    return [[int(r), int(c), int(counts[r, c])] for r, c in zip(rows, columns, strict=True)]
+    left_out = len(rows) - MAX_LISTED
+    rows, columns = rows[:MAX_LISTED], columns[:MAX_LISTED]
+    cells = np.stack([rows, columns, counts[rows, columns]], axis=1).tolist()
+    return {name: cells} | ({f"{name}_left_out": left_out} if left_out > 0 else {})

@@ -117,6 +117,19 @@ def test_very_many_tensors_get_fewer_columns() -> None:
     assert len(heat.to_json()["from"]) == 20
 
 
+def test_a_run_that_diverged_lists_a_bounded_number_of_cells() -> None:
+    tensors = [f"t{i}" for i in range(150)]
+    heat = HeatMap("amax", tensors, first=0, last=499, columns=500)
+    values = np.full((500, 150), math.nan)
+    values[0, :3] = [math.inf, 1.0, 2.0]
+    heat.add(tensors, np.arange(500), values, None)
+    out, cells = decoded(heat)
+    assert (len(out["nan"]), out["nan_left_out"]) == (50_000, 150 * 500 - 3 - 50_000)
+    assert (out["inf"], "inf_left_out" in out) == ([[0, 0, 1]], False)
+    assert out["nan"][:2] == [[0, 1, 1], [0, 2, 1]]
+    assert np.count_nonzero(cells == NON_FINITE) == 150 * 500 - 2
+
+
 def test_columns_begin_at_multiples_of_their_width_and_end_with_the_span() -> None:
     out = HeatMap("amax", ["a"], first=5, last=21, columns=5).to_json()
     assert (out["from"], out["to"]) == ([5, 8, 12, 16, 20], [7, 11, 15, 19, 21])

@@ -125,7 +125,7 @@ _COLUMNS: Mapping[str, Shape] = {
     **{name: array(nullable(NUMBER)) for name in ("min", "max", "mean", "last")},
     **{name: array(COUNT) for name in ("count", "nan", "inf")},
 }
-_CELLS = array(array(COUNT, minItems=3, maxItems=3), description="[row, column, count] of each.")
+_CELLS = array(array(COUNT, minItems=3, maxItems=3), description="[row, column, count] of the first 50,000.")
 _TENSOR = obj(
     {
         "name": TEXT,
@@ -181,6 +181,7 @@ SHAPES: Mapping[str, Shape] = {
             "nan": _CELLS,
             "inf": _CELLS,
         },
+        {"nan_left_out": COUNT, "inf_left_out": COUNT},
         additionalProperties=True,
     ),
     "Tensor": _TENSOR,
