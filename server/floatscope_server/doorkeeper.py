@@ -55,6 +55,7 @@ class Doorkeeper:
         self.access = access
         self.sessions = sessions
         self._throttle = throttle
+        self._cookies = Throttle()  # apart from tokens: old cookies must not keep anybody from signing in
         self._trusted = trusted_proxies
         self._clock = clock
         self._lock = threading.Lock()
@@ -84,8 +85,14 @@ class Doorkeeper:
             self._note(address, self._throttle.failed(who, digest))
         raise unauthorized("the token is not valid")
 
-    async def session(self, value: str, *, max_age_s: float | None = None) -> Grant | None:
-        """What a session's cookie allows; None if there is no such session."""
+    async def session(
+        self, value: str, *, address: str | None = None, max_age_s: float | None = None
+    ) -> Grant | None:
+        """What a session's cookie allows; None if there is no such session.
+
+        address: from where it came, if that is not known to be let in. Cookies that nobody has seen cost a
+        look into the database each, so an address that sends many of them must wait: Problem 429.
+        """
         await self._freshen()
         found = (
             self.sessions.cached(value)
@@ -94,7 +101,18 @@ class Doorkeeper:
         )
         if found is not None:
             return found
-        return await anyio.to_thread.run_sync(self.sessions.look_up, value)
+        if address is None or self.sessions.is_known(value):
+            return await anyio.to_thread.run_sync(self.sessions.look_up, value)
+        digest, who = digest_of(value), guesser(address)
+        if self._cookies.knows_wrong(who, digest):
+            return None
+        wait_s = self._cookies.wait_s(who)
+        if wait_s > 0:
+            raise _too_many_cookies(wait_s)
+        found = await anyio.to_thread.run_sync(self.sessions.look_up, value)
+        if found is None and not self.sessions.is_known(value):
+            self._cookies.failed(who, digest)
+        return found
 
     async def still(self, grant: Grant, session: str | None) -> bool:
         """Whether what let a request in is valid now; asked again and again by answers that take long."""
@@ -167,5 +185,18 @@ def _too_many(wait_s: float) -> Problem:
         field="Authorization",
         expected="a valid token",
         hint=f"check the token and try again in {seconds} s",
+        headers={"Retry-After": str(seconds)},
+    )
+
+
+def _too_many_cookies(wait_s: float) -> Problem:
+    seconds = max(1, math.ceil(wait_s))
+    return Problem(
+        429,
+        "Too many unknown sessions",
+        "too many cookies of sessions that do not exist came from this address",
+        field="Cookie",
+        expected="the cookie of a session",
+        hint=f"try again in {seconds} s, or sign in again at /login",
         headers={"Retry-After": str(seconds)},
     )

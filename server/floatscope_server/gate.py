@@ -93,7 +93,7 @@ class Gate:
         if scheme.lower() == "bearer":
             return Admitted(await self._doorkeeper.token(token.strip(), address=address))
         cookie = cookie_parser(headers.get("cookie", "")).get(self._doorkeeper.sessions.cookie)
-        grant = None if cookie is None else await self._doorkeeper.session(cookie)
+        grant = None if cookie is None else await self._doorkeeper.session(cookie, address=address)
         if not is_api and scope["method"] == "GET":
             given = dict(parse_qsl(scope["query_string"].decode("latin-1"))).get("token")
             if given is not None:

@@ -24,6 +24,7 @@ COOKIE_BYTES = 32
 MOST_COOKIE_CHARS = 128
 MAX_AGE_S = 2.0  # a session that another worker ended is let in this long at most
 MOST_CACHED = 4096
+MOST_KNOWN = 65_536
 NOTE_USE_S = 60.0
 
 
@@ -47,6 +48,7 @@ class Sessions:
         self._changes = 0
         self._cache: OrderedDict[str, _Cached] = OrderedDict()
         self._seen: dict[str, float] = {}
+        self._known: OrderedDict[str, None] = OrderedDict()
 
     def start(self, grant: Grant, *, address: str) -> str:
         """The value of the cookie of a new session; writes to the database."""
@@ -70,6 +72,11 @@ class Sessions:
                 return None
         return self._grant(found.record)
 
+    def is_known(self, value: str) -> bool:
+        """Whether the database had this session when it was asked last; not whether it is valid now."""
+        with self._lock:
+            return digest_of(value) in self._known
+
     def look_up(self, value: str) -> Grant | None:
         """The token of a valid session, else None; reads the database."""
         if not value or len(value) > MOST_COOKIE_CHARS or not value.isascii():
@@ -81,6 +88,7 @@ class Sessions:
         if record is None:
             self._drop(digest)
             return None
+        self._recall(digest)
         if changes == self._changes:  # else it may have been read before it was ended
             self._keep(record)
         return self._grant(record)
@@ -119,7 +127,15 @@ class Sessions:
                 self._seen[record.digest] = now
         return grant
 
+    def _recall(self, digest: str) -> None:
+        with self._lock:
+            self._known[digest] = None
+            self._known.move_to_end(digest)
+            while len(self._known) > MOST_KNOWN:
+                self._known.popitem(last=False)
+
     def _keep(self, record: SessionRecord) -> None:
+        self._recall(record.digest)
         with self._lock:
             self._cache[record.digest] = _Cached(record, time.monotonic())
             self._cache.move_to_end(record.digest)
@@ -131,6 +147,7 @@ class Sessions:
             self._changes += 1
             self._cache.pop(digest, None)
             self._seen.pop(digest, None)
+            self._known.pop(digest, None)
 
 
 def cookie_name(*, port: int, public_url: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 
 import pytest
@@ -10,11 +11,12 @@ from pydantic import SecretStr
 from floatscope_server.access import Access, digest_of
 from floatscope_server.database import Database
 from floatscope_server.doorkeeper import Doorkeeper
+from floatscope_server.errors import Problem
 from floatscope_server.keeper import Keeper
 from floatscope_server.sessions import IDLE_S, LIFE_S, Sessions, cookie_name
 from floatscope_server.settings import Settings
 from floatscope_server.store import sessions, tokens
-from floatscope_server.throttle import Throttle
+from floatscope_server.throttle import FREE_TRIES, Throttle
 from tests.server.conftest import Serve
 from tests.server.live import TOKEN, Answer, Client
 
@@ -165,8 +167,10 @@ class At:
         self.access = Access(database=database, environment_token="env", clock=lambda: self.now)
         self.access.reload()
         self.sessions = Sessions(database=database, access=self.access, cookie="c", clock=lambda: self.now)
-        doorkeeper = Doorkeeper(access=self.access, sessions=self.sessions, throttle=Throttle())
-        self.keeper = Keeper(database=database, doorkeeper=doorkeeper, audit_days=1, clock=lambda: self.now)
+        self.doorkeeper = Doorkeeper(access=self.access, sessions=self.sessions, throttle=Throttle())
+        self.keeper = Keeper(
+            database=database, doorkeeper=self.doorkeeper, audit_days=1, clock=lambda: self.now
+        )
 
     def start(self, token: str = "t") -> str:
         grant = self.access.find(token)
@@ -221,3 +225,48 @@ def test_of_one_token_only_the_newest_sessions_are_kept(
     at.sessions.outdate()
     assert at.sessions.look_up(first) is None
     assert at.sessions.look_up(other) is not None
+
+
+def test_made_up_cookies_do_not_cost_a_look_into_the_database_each(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = serve()
+    mine = sign_in(server)
+    assert status(server, mine) == 200
+    looked: list[str] = []
+    look_up = Sessions.look_up
+
+    def counted(self: Sessions, value: str) -> object:
+        looked.append(value)
+        return look_up(self, value)
+
+    monkeypatch.setattr(Sessions, "look_up", counted)
+    name = mine["Cookie"].partition("=")[0]
+    old = {"Cookie": f"{name}=old"}
+    assert [status(server, old) for _ in range(20)] == [401] * 20
+    assert looked == ["old"]
+    said = [status(server, {"Cookie": f"{name}=made-up-{n}"}) for n in range(40)]
+    assert said == [401] * (FREE_TRIES - 1) + [429] * (41 - FREE_TRIES)
+    assert len(looked) == FREE_TRIES
+    waits = Client(server.port, None).call("GET", "/api/v1/runs", headers={"Cookie": f"{name}=more"})
+    assert (waits.status, waits.json["field"], waits.headers["retry-after"]) == (429, "Cookie", "1")
+    assert status(server, mine) == 200
+    assert status(server, sign_in(server)) == 200
+
+
+def test_a_session_that_was_seen_is_looked_up_again_whatever_comes_from_its_address(
+    sqlite_database: Database,
+) -> None:
+    at = At(sqlite_database)
+    value = at.start()
+
+    async def ask() -> None:
+        for number in range(FREE_TRIES):
+            assert await at.doorkeeper.session(f"x{number}", address="10.0.0.1") is None
+        with pytest.raises(Problem, match="cookies"):
+            await at.doorkeeper.session("y", address="10.0.0.1")
+        at.sessions.outdate()
+        assert await at.doorkeeper.session(value, address="10.0.0.1") is not None
+        assert await at.doorkeeper.session("z", address="10.0.0.2") is None
+
+    asyncio.run(ask())
