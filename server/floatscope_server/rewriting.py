@@ -134,7 +134,8 @@ class Rewriter:
                 raise Interrupted
             if writer is not None and not leftovers.keep_objects(c, writer.objects):
                 raise Interrupted
-        self._sweep(run, rank, tiles_too=plan.merged is not None)
+        merged = None if plan.merged is None else plan.merged.number
+        self._sweep(run, rank, tiles_too=merged is not None, number=merged)
 
     def _write(self, run: int, rank: int, work: Work, tensors: Described, writer: ChunkWriter) -> Chunk:
         """Tiles and levels of the chunk; nothing reads them yet."""
@@ -274,7 +275,7 @@ class Rewriter:
         with self._database.read() as c:
             return hot.block_bytes(c, run, rank, _KINDS, ["", *stats], seqs)
 
-    def _sweep(self, run: int, rank: int, *, tiles_too: bool) -> None:
+    def _sweep(self, run: int, rank: int, *, tiles_too: bool, number: int | None = None) -> None:
         sweep(
             self._database,
             run,
@@ -284,6 +285,7 @@ class Rewriter:
             portion_bytes=self._limits.portion_bytes,
             go_on=self._go_on,
             clock=self._clock,
+            number=number,
         )
 
     def _go_on(self) -> None:

@@ -22,14 +22,16 @@ def sweep(
     portion_bytes: int,
     go_on: Callable[[], None],
     clock: Callable[[], float],
+    number: int | None = None,
 ) -> None:
     """Deletes the left-overs of a rank that ``worker`` has claimed.
 
-    tiles_too: also tiles and levels that belong to no chunk. go_on: asked before each transaction; raises to
+    tiles_too: also tiles and levels that belong to no chunk, or only those of the chunk ``number``, which has
+    been merged, if it is given. go_on: asked before each transaction; raises to
     end the work. Raises Interrupted if the claim is lost.
     """
     with database.read() as c:
-        found = leftovers.find(c, run, rank, tiles=tiles_too, most_bytes=portion_bytes)
+        found = leftovers.find(c, run, rank, tiles=tiles_too, most_bytes=portion_bytes, number=number)
     for portion in found:
         go_on()
         with database.write() as c:

@@ -11,7 +11,7 @@ from floatscope_server import tables
 from floatscope_server.chunk_plan import LIMITS, Limits
 from floatscope_server.compaction import Compactor
 from floatscope_server.database import Database
-from floatscope_server.store import hot
+from floatscope_server.store import claims, hot, leftovers
 from floatscope_server.store.kinds import HISTOGRAM, STAT
 from floatscope_server.unpacking import Unpacker
 from tests.server.chunk_checks import check_chunks
@@ -114,6 +114,50 @@ def test_a_rank_whose_objects_are_gone_holds_up_nobody(
         compactor.stop()
     assert caplog.text.count("rank 0 of run") == 1
     assert _hot_rows(story, 0) == left
+
+
+def test_a_slow_store_costs_no_claim(sqlite_database: Database) -> None:
+    now = [1e9]
+
+    class Slow(Memory):
+        def write(self, key: str, data: bytes) -> None:
+            super().write(key, data)
+            now[0] += claims.LEASE_S - 1
+
+    story = Story(sqlite_database, objects=Slow())
+    story.send(Shape(9, table=5, histograms=1))
+    unheard_s: list[float] = []
+
+    def look() -> bool:
+        with sqlite_database.read() as c:
+            seen = select(tables.rank.c.compactor_seen).where(tables.rank.c.run == story.run)
+            unheard_s.append(now[0] - c.execute(seen).scalar_one())
+        return False
+
+    story.rewriter(stopping=look, clock=lambda: now[0]).rewrite(story.run, 0, whole=True)
+    assert now[0] == 1e9 + 3 * (claims.LEASE_S - 1)
+    assert len(unheard_s) > 3
+    assert max(unheard_s) < 1
+
+
+def test_after_a_merge_only_the_merged_chunk_is_looked_for(database: Database) -> None:
+    story = Story(database)
+    for rows in (40, 9):
+        story.send(Shape(rows, table=5))
+        story.rewriter(limits=SMALL).rewrite(story.run, 0, whole=True)
+    with database.write() as c:
+        of_run = tables.chunk.c.run == story.run
+        c.execute(tables.chunk.delete().where(of_run, tables.chunk.c.chunk == 0))
+
+        def numbers(only: int | None) -> set[int]:
+            found = leftovers.find(c, story.run, 0, tiles=True, most_bytes=1000, number=only)
+            return {key["chunk"] for part in found for key in part.keys if "chunk" in key}
+
+        assert numbers(None) == numbers(0) == {0}
+        assert numbers(1) == set()  # it counts
+        c.execute(tables.chunk.delete().where(of_run))
+        assert numbers(None) == {0, 1}
+        assert numbers(1) == {1}
 
 
 def test_chunks_are_unpacked_to_the_same_blocks(database: Database) -> None:

@@ -30,17 +30,21 @@ class Leftover:
     bytes: int
 
 
-def find(c: Connection, run: int, rank: int, *, tiles: bool, most_bytes: int) -> list[Leftover]:
+def find(
+    c: Connection, run: int, rank: int, *, tiles: bool, most_bytes: int, number: int | None = None
+) -> list[Leftover]:
     """The rank's left-overs in portions of at most so many bytes (or one row).
 
     tiles: look for tiles and levels too, of chunks that were merged into a later one or never came to count.
+    number: only for those of this chunk; not every tile of the rank is looked up then.
     """
     chunked = select(_rank.c.chunked_seq).where(_rank.c.run == run, _rank.c.rank == rank).scalar_subquery()
     where = and_(_block.c.run == run, _block.c.rank == rank, _block.c.seq < chunked)
     found = _portions(c, _block, ("kind", "name", "seq"), func.length(_block.c.data), where, most_bytes)
     if tiles:
-        found += _of_chunks(c, _tile, ("kind", "name", "part", "chunk"), run, rank, most_bytes)
-        found += _of_chunks(c, _level, ("kind", "name", "width", "part", "chunk"), run, rank, most_bytes)
+        of_level = ("kind", "name", "width", "part", "chunk")
+        found += _of_chunks(c, _tile, ("kind", "name", "part", "chunk"), run, rank, most_bytes, number)
+        found += _of_chunks(c, _level, of_level, run, rank, most_bytes, number)
     return found
 
 
@@ -85,10 +89,22 @@ def _forget_objects(c: Connection, run: int, rank: int, numbers: Sequence[int], 
 
 
 def _of_chunks(
-    c: Connection, table: Table, names: Sequence[str], run: int, rank: int, most_bytes: int
+    c: Connection,
+    table: Table,
+    names: Sequence[str],
+    run: int,
+    rank: int,
+    most_bytes: int,
+    number: int | None,
 ) -> list[Leftover]:
-    counts = exists().where(_chunk.c.run == run, _chunk.c.rank == rank, _chunk.c.chunk == table.c.chunk)
-    where = and_(table.c.run == run, table.c.rank == rank, ~counts)
+    where = and_(table.c.run == run, table.c.rank == rank)
+    of_rank = and_(_chunk.c.run == run, _chunk.c.rank == rank)
+    if number is None:
+        where &= ~exists().where(of_rank, _chunk.c.chunk == table.c.chunk)
+    elif c.execute(select(_chunk.c.chunk).where(of_rank, _chunk.c.chunk == number)).first() is None:
+        where &= table.c.chunk == number
+    else:
+        return []
     return _portions(c, table, names, func.length(table.c.data), where, most_bytes)
 
 
