@@ -106,3 +106,19 @@ def test_the_usual_limits(sqlite_database: Database, case: str) -> None:
     story.compact()
     story.check_batches()
     check_chunks(story, nothing_hot=True)
+
+
+def test_key_figures_of_evenly_spaced_batches(database: Database) -> None:
+    story = Story(database)
+    for seq in range(23):
+        story.send(Shape(0 if seq in (5, 22) else 1))
+    step = [batch.lost[0] if batch.lost else int(batch.step[0]) for batch, _segment in story.sent.values()]
+    with database.read() as c:
+        for points, seqs in (
+            (4, [0, 6, 12, 18, 21]),
+            (5, [0, 10, 15, 20, 21]),
+            (50, [*range(5), *range(6, 22)]),
+        ):
+            found = batches.glances(c, story.run, 0, points=points)
+            assert [first for first, _last, _numbers in found] == [step[seq] for seq in seqs]
+        assert list(batches.glances(c, story.run, 1, points=4)) == []

@@ -193,7 +193,7 @@ def glances(
     query = (
         select(_batch.c.first_step, _batch.c.last_step, _batch.c.glance_json)
         .where(_batch.c.run == run, _batch.c.rank == rank, _batch.c.lost.is_(False))
-        .where((_batch.c.seq % every == 0) | (_batch.c.seq == top))
+        .where(_batch.c.seq.in_({*range(0, top + 1, every), top}))  # found by their keys, not among all
         .order_by(_batch.c.seq)
     )
     for first, last, text in c.execute(query):
