@@ -8,6 +8,8 @@ python -m benchmarks.server reads --full --cache /var/tmp/floatscope-bench
 from __future__ import annotations
 
 import argparse
+import signal
+import sys
 
 from benchmarks.server import ingest, many, reads, spike
 
@@ -23,6 +25,9 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=1, help="runs that send at once, for ingest (1)")
     parser.add_argument("--repeats", type=int, default=3, help="of each ingest; the median counts (3)")
     args = parser.parse_args()
+    signal.signal(
+        signal.SIGTERM, lambda number, _frame: sys.exit(128 + number)
+    )  # servers are stopped then too
     for part in args.parts or PARTS:
         print(f"-- {part}\n")
         if part == "ingest":
