@@ -15,6 +15,7 @@ from floatscope_server import tables
 from floatscope_server.chunk_plan import Limits
 from floatscope_server.database import Database
 from floatscope_server.rewriting import Rewriter
+from floatscope_server.routes import frames
 from floatscope_server.settings import Settings
 from floatscope_server.store import kinds, runs
 from floatscope_server.store.tensor_tables import TensorTables
@@ -98,6 +99,18 @@ def test_tensors_have_ranks_and_last_values(long_run: tuple[Client, Database]) -
     assert items[WEIGHT]["stats"] == ["amax", "headroom_log2", "sat", "scale"]
     assert items[INPUT]["last"]["amax"] == 2.0
     assert items[WEIGHT]["last"]["amax"] == 2.0  # of the rank that has one
+
+
+def test_of_very_many_ranks_some_from_the_first_to_the_last_are_looked_at(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frames, "MOST_RANKS", 3)
+    client.open_run("r", tensors=TABLE)
+    for rank in range(7):
+        client.put("r", 0, {"steps": [step_of(0) | {"rank": rank}]}, rank=rank)
+        said = client.get("/api/v1/runs/r/tensors").json
+        assert said.get("ranks_left_out", 0) == max(0, rank - 2)
+    assert [item["ranks"] for item in said["items"]] == [[0, 3, 6]] * len(TENSORS)
 
 
 def test_a_spike_a_nan_and_an_inf_of_one_step_are_seen_at_every_zoom(

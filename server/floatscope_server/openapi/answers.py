@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from floatscope_server.openapi.shapes import TEXT, Shape, array, obj, page, ref
+from floatscope_server.openapi.shapes import COUNT, TEXT, Shape, array, obj, page, ref
 
 JSON = "application/json"
 JSON_LINES = "application/jsonl"
@@ -74,7 +74,9 @@ ANSWERS: Mapping[tuple[str, str], Answer] = {
     ("GET", f"{RUN}/scalars"): Answer(ref("Scalars"), "The scalars.", problems=(502,), cached=True),
     ("GET", f"{RUN}/series"): Answer(ref("Series"), "The series.", problems=(502,), cached=True),
     ("GET", f"{RUN}/heatmap"): Answer(ref("HeatMap"), "The heat map.", problems=(502,), cached=True),
-    ("GET", f"{RUN}/tensors"): Answer(page(ref("Tensor")), "The tensors.", problems=(502,), cached=True),
+    ("GET", f"{RUN}/tensors"): Answer(
+        page(ref("Tensor"), {"ranks_left_out": COUNT}), "The tensors.", problems=(502,), cached=True
+    ),
     ("GET", f"{RUN}/frame"): Answer(ref("Frame"), "The step.", problems=(502,), cached=True),
     ("GET", f"{RUN}/steps"): Answer(
         ref("LogLine"), "A floatscope log, one object a line.", problems=(502,), media=JSON_LINES

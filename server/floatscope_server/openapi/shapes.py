@@ -55,6 +55,6 @@ def ref(name: str) -> Shape:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-def page(of: Shape) -> Shape:
+def page(of: Shape, optional: Mapping[str, Shape] | None = None) -> Shape:
     """A list: its items, and where the next page begins."""
-    return obj({"items": array(of), "next_cursor": nullable(TEXT)})
+    return obj({"items": array(of), "next_cursor": nullable(TEXT)}, optional)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from floatscope_server.store.stretches import Span
 
 router = APIRouter(tags=["tensors"])
 
+MOST_RANKS = 64  # of which is looked up which tensors they have: some twenty queries each
 MAX_HISTOGRAMS = 4_096  # tensors of one answer: 64 counts each
 
 
@@ -29,6 +30,9 @@ MAX_HISTOGRAMS = 4_096  # tensors of one answer: 64 counts each
 def tensors(request: Request, run_id: RunId, services: Use) -> Response:
     """The run's tensors in the order of the network, with what is known of each, the statistics and the ranks
     that have it, and its last values.
+
+    Of more than 64 ranks only 64 are looked at, the first, the last and others evenly between them;
+    ``ranks_left_out`` says how many are not, and ``ranks`` names none of those.
     """
     with services.database.read() as c:
         run = runs.get(c, run_id)
@@ -38,12 +42,14 @@ def tensors(request: Request, run_id: RunId, services: Use) -> Response:
         stats_of: dict[str, set[str]] = {}
         ranks_of: dict[str, list[int]] = {}
         last: dict[str, dict[str, Any]] = {}
-        for position in runs.positions(c, run.id):
-            source = reading.source(c, services, run, position.rank)
-            pieces = stretches.pieces(c, run.id, position.rank, Span(0, MAX_STEP))
+        ranks = sorted(position.rank for position in runs.positions(c, run.id))
+        looked_at = _spread(ranks, MOST_RANKS)
+        for rank in looked_at:
+            source = reading.source(c, services, run, rank)
+            pieces = stretches.pieces(c, run.id, rank, Span(0, MAX_STEP))
             for name, stats in frame_reads.stats_of(source, pieces, stored).items():
                 stats_of.setdefault(name, set()).update(stats)
-                ranks_of.setdefault(name, []).append(position.rank)
+                ranks_of.setdefault(name, []).append(rank)
             picture = frame_reads.last(source, segment=None, tensors=described)
             for name, values in ({} if picture is None else _by_tensor(picture)).items():
                 last.setdefault(name, values)
@@ -63,7 +69,9 @@ def tensors(request: Request, run_id: RunId, services: Use) -> Response:
                 "last": last.get(name, {}),
             }
         )
-    return Json({"items": items, "next_cursor": None}, headers=headers)
+    left_out = len(ranks) - len(looked_at)
+    said = {"ranks_left_out": left_out} if left_out else {}
+    return Json({"items": items, "next_cursor": None, **said}, headers=headers)
 
 
 @router.get("/runs/{run_id}/frame", response_class=Json)
@@ -102,6 +110,13 @@ def frame(
     if histograms:
         answer["hist_log2"] = _histograms_json(counts, only)
     return Numbers(answer, headers=headers)
+
+
+def _spread(ranks: Sequence[int], most: int) -> list[int]:
+    """At most so many of them, from the first to the last; stages of a pipeline lie side by side."""
+    if len(ranks) <= most:
+        return list(ranks)
+    return [ranks[at * (len(ranks) - 1) // (most - 1)] for at in range(most)]
 
 
 def _frame_json(found: Picture | None, only: str | None) -> dict[str, Any]:
