@@ -95,12 +95,13 @@ def _conninfo(url: URL) -> str:
         host=url.host,
         port=url.port,
         database=url.database,
-        query=url.query,
+        query={name: value for name, value in url.query.items() if name != "password"},
     ).render_as_string(hide_password=False)
 
 
 def _run(command: list[str], url: URL) -> None:
-    password = {} if url.password is None else {"PGPASSWORD": str(url.password)}
+    given = url.query.get("password", url.password)  # as the server's own connection takes it
+    password = {} if given is None else {"PGPASSWORD": given if isinstance(given, str) else given[-1]}
     done = subprocess.run(  # noqa: S603
         command, env={**os.environ, **password}, capture_output=True, text=True, check=False
     )
