@@ -34,7 +34,6 @@ from floatscope_server.database import Database
         ("clock", "--jumps", "5"),
         ("fuzz", "--requests", "300"),
         ("loris", "--connections", "10", "--batches", "20", "--no-wait"),
-        ("soak", "--minutes", "0.05"),
     ],
     ids=lambda asked: " ".join(asked[:1] + asked[-1:]),
 )
