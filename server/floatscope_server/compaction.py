@@ -9,8 +9,10 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
+from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
+from floatscope.protocol.batch import Batch
 from floatscope_server.chunk_plan import LIMITS
 from floatscope_server.chunk_writer import Interrupted
 from floatscope_server.database import Database
@@ -28,8 +30,13 @@ RETRY_S = (1.0, 5.0, 30.0)  # after the first, second and every later failure in
 _log = logging.getLogger(__name__)
 
 
-def is_due(*, hot_rows: int, hot_batches: int, cells_a_row: int) -> bool:
-    """Whether a rank's hot batches are worth a chunk. cells_a_row: tensors x statistics."""
+def cells_a_row(batch: Batch) -> float:
+    """Values of statistics that a row of the batch has on average: not every row has them."""
+    return len(batch.tensor_names) * len(batch.stats) * len(batch.stat_row) / max(len(batch), 1)
+
+
+def is_due(*, hot_rows: int, hot_batches: int, cells_a_row: float) -> bool:
+    """Whether a rank's hot batches are worth a chunk. cells_a_row: as ``cells_a_row`` says."""
     cells = hot_rows * cells_a_row
     return hot_rows >= LIMITS.rows or hot_batches >= LIMITS.hot_batches or cells >= LIMITS.cells
 
@@ -47,6 +54,7 @@ class Compactor:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._database = database
+        self._tensor_tables = tensor_tables
         self._worker = secrets.token_hex(8)
         self._stopping = threading.Event()
         self._woken = threading.Event()
@@ -56,6 +64,7 @@ class Compactor:
         self._aside: dict[tuple[int, int], float] = {}
         self._retry_s = retry_s
         self._failures = 0
+        self._knows_wide = False
         self.chunks_made = 0
         self.busy_s = 0.0
         self.rewriter = Rewriter(
@@ -112,6 +121,7 @@ class Compactor:
                 _log.exception("rewriting hot batches to chunks failed; it is tried again")
                 self._stopping.wait(self._retry_s[min(self._failures, len(self._retry_s) - 1)])
                 self._failures += 1
+                self._knows_wide = False
                 looked = -LOOK_S
                 continue
             self._woken.wait(LOOK_S)
@@ -149,9 +159,26 @@ class Compactor:
     def _look(self) -> None:
         with self._database.read() as c:
             found = hot.waiting(c, rows=LIMITS.rows, batches=LIMITS.hot_batches)
+            if not self._knows_wide:
+                found += self._wide(c)
+        self._knows_wide = True
         with self._guard:
             for key in found:
                 self._wanted[key] = None
+
+    def _wide(self, c: Connection) -> list[tuple[int, int]]:
+        """Ranks that may be due by their values alone. Their batches tell so; what they told before a start
+        or a failure is looked for.
+        """
+        return [
+            (run, rank)
+            for run, rank, rows, table, stats in hot.with_statistics(c)
+            if is_due(
+                hot_rows=rows,
+                hot_batches=0,
+                cells_a_row=len(self._tensor_tables.get(c, table).names) * stats,
+            )
+        ]
 
     def _look_at_ended(self) -> None:
         with self._guard:

@@ -19,7 +19,7 @@ from floatscope.protocol.errors import ProtocolError
 from floatscope.protocol.judgement import Judgement as BriefJudgement
 from floatscope.protocol.runinfo import RunInfo, TensorTable
 from floatscope_server.body import Body
-from floatscope_server.compaction import is_due
+from floatscope_server.compaction import cells_a_row, is_due
 from floatscope_server.database import Database
 from floatscope_server.diagnosis import Diagnosis, Judgement
 from floatscope_server.errors import Busy, Refused, SeqConflict, SeqGap, from_protocol
@@ -157,8 +157,7 @@ class Ingest:
         if locked.status == "stalled":
             self._events.publish("run", run=run_id, status="running")
         self._baseline_grew(run_id)
-        cells_a_row = len(batch.tensor_names) * len(batch.stats)
-        if is_due(hot_rows=hot_rows, hot_batches=hot_batches, cells_a_row=cells_a_row):
+        if is_due(hot_rows=hot_rows, hot_batches=hot_batches, cells_a_row=cells_a_row(batch)):
             self._compact_later(run.id, rank)
         asked = self._closer_look.settings(
             judgement.verdict, last_step=key.last_step, run=run.id, tensors=described.tensors

@@ -8,19 +8,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import pytest
 from sqlalchemy import Connection, select
 
 from floatscope_server import tables
 from floatscope_server.chunk_plan import Content, HotBatch, Limits, plans
 from floatscope_server.chunk_writer import Interrupted
-from floatscope_server.compaction import Compactor, is_due
+from floatscope_server.compaction import Compactor, cells_a_row, is_due
 from floatscope_server.database import Database
 from floatscope_server.rewriting import Rewriter
 from floatscope_server.store import chunks, claims, hot, removal
 from floatscope_server.store.tensor_tables import TensorTables
 from tests.server.chunk_checks import check_chunks
-from tests.server.compacting import Shape, Story
+from tests.server.compacting import Shape, Story, make
 from tests.server.live import wait_for
 
 SMALL = Limits(rows=64, merged_rows=32, hot_batches=10, portion_bytes=9_000)
@@ -258,11 +259,37 @@ def test_a_damaged_rank_holds_up_nobody(sqlite_database: Database, caplog: pytes
         assert chunks.of_rank(c, broken.run, 0) == []
 
 
+def test_after_a_start_ranks_that_are_due_by_their_values_are_found(database: Database) -> None:
+    story = Story(database)
+    stats = tuple(f"s{i}" for i in range(10))
+    for shape in (Shape(9, table=1999, stats=stats), Shape(900, table=1999, stats=stats, every=900)):
+        story.send(shape)  # 18 million values of statistics, were they in every row
+    story.send(Shape(900), rank=1)
+    compactor = Compactor(database=database, tensor_tables=TensorTables())
+    compactor._look()
+    assert list(compactor._wanted) == [(story.run, 0)]
+    compactor._wanted.clear()
+    compactor._look()
+    assert list(compactor._wanted) == []
+
+
 def test_when_a_chunk_is_due() -> None:
     assert not is_due(hot_rows=4095, hot_batches=511, cells_a_row=4000)
     assert is_due(hot_rows=4096, hot_batches=2, cells_a_row=0)
     assert is_due(hot_rows=512, hot_batches=512, cells_a_row=0)
     assert is_due(hot_rows=64, hot_batches=1, cells_a_row=600_000)
+
+
+def test_rows_without_statistics_do_not_make_a_chunk_due() -> None:
+    rng = np.random.default_rng(0)
+    full, rare, none = (
+        make(shape, 0, rng) for shape in (Shape(200), Shape(200, every=100), Shape(200, table=0))
+    )
+    assert [cells_a_row(batch) for batch in (full, rare, none)] == [4.0, 0.04, 0.0]
+    assert cells_a_row(make(Shape(0), 0, rng)) == 0.0
+    wide = 1e6 * cells_a_row(rare) / cells_a_row(full)
+    assert not is_due(hot_rows=1600, hot_batches=25, cells_a_row=wide)
+    assert is_due(hot_rows=1700, hot_batches=27, cells_a_row=wide)
 
 
 def test_many_tensors_make_short_chunks() -> None:

@@ -69,6 +69,23 @@ def waiting(c: Connection, *, rows: int, batches: int) -> list[tuple[int, int]]:
     return [(row[0], row[1]) for row in c.execute(query)]
 
 
+def with_statistics(c: Connection) -> list[tuple[int, int, int, int, int]]:
+    """(run, rank, hot rows, newest tensor table, statistics) of every rank of a run that goes on, if it has
+    hot rows and statistics.
+    """
+    frame, series = tables.frame.c, tables.series.c
+    of_rank = (series.run == _rank.c.run) & (series.rank == _rank.c.rank) & (series.kind == STAT)
+    stats = select(func.count()).select_from(tables.series).where(of_rank).correlate(_rank).scalar_subquery()
+    query = (
+        select(_rank.c.run, _rank.c.rank, _rank.c.hot_rows, frame.tensor_table, stats)
+        .join(_run, _run.c.id == _rank.c.run)
+        .join(tables.frame, (frame.run == _rank.c.run) & (frame.rank == _rank.c.rank))
+        .where(_run.c.deleted.is_(None), _run.c.status.not_in(ENDED), _rank.c.hot_rows > 0)
+        .order_by(_rank.c.run, _rank.c.rank)
+    )
+    return [(row[0], row[1], row[2], row[3], row[4]) for row in c.execute(query)]
+
+
 def ranks(c: Connection, run: int) -> list[int]:
     """The run's ranks that have hot rows."""
     query = select(_rank.c.rank).where(_rank.c.run == run, _rank.c.hot_rows > 0).order_by(_rank.c.rank)
