@@ -139,6 +139,7 @@ class Lifecycle:
         """
         with self._locks.of(run_id):
             with self._database.write() as c:
+                runs.lock_with_dependents(c, run_id)
                 run = runs.get(c, run_id, lock=True)
                 if not only_if(run):
                     return False

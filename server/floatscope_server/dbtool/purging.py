@@ -39,6 +39,7 @@ def purge(database: Database, settings: Settings, *, dry_run: bool) -> Purged:
         return Purged(doomed, waiting + len(doomed), None if objects is None else noted)
     for run in doomed:
         with database.write() as c:
+            runs.lock_with_dependents(c, run.run_id)
             found = runs.find(c, run.run_id, lock=True)
             if found is not None and run.is_still(found):
                 removal.forget(c, found, by=COMMAND_LINE, why=run.why, now=now)

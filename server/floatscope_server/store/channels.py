@@ -103,9 +103,15 @@ def put(c: Connection, record: ChannelRecord) -> None:
 def remove(c: Connection, channel_id: str) -> None:
     """Deletes the channel with its secrets, its messages, and what it was told.
 
-    It waits for transactions that are telling this channel something, and is not seen by later ones.
+    It waits for transactions that are telling this channel something, and is not seen by later ones. Those
+    have locked their run before what the channel was told, and the channel last, so here the runs come first.
     """
-    c.execute(select(_channel.c.id).where(_channel.c.id == channel_id).with_for_update())
+    channel = select(_channel.c.id).where(_channel.c.id == channel_id)
+    c.execute(channel.with_for_update(key_share=True))  # one that is being changed; no teller waits for it
+    told_of = select(tables.telling.c.run).where(tables.telling.c.channel == channel_id)
+    of_it = select(tables.run.c.id).where(tables.run.c.id.in_(told_of)).order_by(tables.run.c.id)
+    c.execute(of_it.with_for_update()).all()
+    c.execute(channel.with_for_update())
     sending.forget_channel(c, channel_id)
     c.execute(delete(tables.telling).where(tables.telling.c.channel == channel_id))
     c.execute(delete(_channel).where(_channel.c.id == channel_id))

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, func, select, update
+from sqlalchemy import Connection, Row, func, or_, select, update
 
 from floatscope.protocol import strict_json
 from floatscope.protocol.runinfo import RunInfo
@@ -239,8 +239,17 @@ def behind_baseline(c: Connection) -> list[str]:
     return list(c.execute(query).scalars())
 
 
+def lock_with_dependents(c: Connection, run_id: str) -> None:
+    """Locks the run and those compared with it, ascending, as all do who change several runs."""
+    these = or_(tables.run.c.run_id == run_id, tables.run.c.baseline == run_id)
+    c.execute(select(tables.run.c.id).where(these).order_by(tables.run.c.id).with_for_update()).all()
+
+
 def restart_dependents(c: Connection, baseline: str) -> None:
-    """Makes runs compared with this baseline forget what they know of it (it was deleted or made anew)."""
+    """Makes runs compared with this baseline forget what they know of it (it was deleted or made anew).
+
+    They must have been locked with it.
+    """
     c.execute(update(tables.run).where(tables.run.c.baseline == baseline).values(**REBUILD))
 
 
