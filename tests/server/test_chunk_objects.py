@@ -30,7 +30,7 @@ class Memory:
 
     def read(self, key: str, start: int, length: int) -> bytes:
         if key not in self.kept:
-            raise FileNotFoundError(f"there is no {key}")
+            raise OSError(f"there is no {key}")
         return self.kept[key][start : start + length]
 
     def write(self, key: str, data: bytes) -> None:
@@ -94,11 +94,14 @@ def test_a_store_that_is_away_loses_nothing(sqlite_database: Database, writes: i
 def test_a_rank_whose_objects_are_gone_holds_up_nobody(
     sqlite_database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = Memory()
+    class Emptied(Memory):
+        def read(self, key: str, start: int, length: int) -> bytes:
+            raise FileNotFoundError(key)
+
+    store = Emptied()
     story = Story(sqlite_database, objects=store)
     story.send(Shape(9))
     story.compact()
-    store.kept.clear()
     left = LIMITS.rows - 9  # with the chunk before they fill one
     story.send(Shape(left))
     story.send(Shape(LIMITS.rows), rank=1)
