@@ -97,6 +97,34 @@ def test_repeats_name_their_number_and_the_next_until_acknowledged(database: Dat
     assert bench.said()[-1].body["repeat_number"] == 1
 
 
+@pytest.mark.parametrize("closed", ["resolve", "not_the_cause"])
+def test_what_was_closed_and_is_opened_again_while_it_goes_on_is_told_as_if_it_began(
+    bench: Bench, closed: str
+) -> None:
+    bench.channel("boss", escalate_s=HOUR)
+    assert bench.verdict(critical()) == [("raised", "f1")]
+    bench.pass_time(2 * HOUR)
+    bench.act("f1", closed)
+    assert bench.pass_time(2 * HOUR) == []
+    bench.act("f1", "reopen")
+    assert bench.pass_time(MINUTE) == [("raised", "f1")]
+    assert bench.told("boss") == [("escalated", "f1")]
+    bench.pass_time(HOUR)
+    assert bench.told("boss") == [("escalated", "f1")] * 2
+    assert bench.verdict(critical(state="recovered")) == [("recovered", "f1")]
+
+
+def test_what_was_acknowledged_or_is_over_is_not_told_when_it_is_opened_again(bench: Bench) -> None:
+    bench.verdict(critical(1), critical(2))
+    bench.act("f1", "acknowledge")
+    bench.act("f2", "resolve")
+    bench.verdict(critical(1), critical(2, state="recovered"))
+    bench.told()
+    for alert in ("f1", "f2"):
+        assert bench.act(alert, "reopen").state == "firing"
+    assert bench.pass_time(HOUR) == []
+
+
 def test_a_run_that_ended_is_not_repeated_until_it_is_resumed(bench: Bench) -> None:
     bench.channel("team", repeat_s=HOUR)
     bench.verdict(critical())

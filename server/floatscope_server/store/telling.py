@@ -128,14 +128,18 @@ def hush(c: Connection, alert_ids: Collection[str]) -> None:
     c.execute(update(_t).where(_t.c.alert.in_(alert_ids)).values(due=None, waits=None, worse=False))
 
 
-def start_over(c: Connection, alert_ids: Collection[str], *, now: float) -> None:
-    """The silence of these alerts ended: they are told as if they began now."""
-    values = {"told": None, "raised_at": None, "raises": 1, "repeats": 0, "due": now, "waits": SILENCE}
+def start_over(
+    c: Connection, alert_ids: Collection[str], *, now: float, waited_for: str | None = SILENCE
+) -> None:
+    """These alerts are told as if they began now: their silence ended, or what had been closed was opened."""
+    values = {"told": None, "raised_at": None, "raises": 1, "repeats": 0, "due": now, "waits": waited_for}
     c.execute(update(_t).where(_t.c.alert.in_(alert_ids)).values(**values))
 
 
 def reopened(c: Connection, alert_ids: Collection[str], *, now: float) -> None:
-    """A person opened these alerts again. What people do is not told; repeats and escalation count anew."""
+    """A person opened these alerts again that were acknowledged, or are over: nothing that channels do not
+    know. Repeats count anew, and escalation on channels that had not heard.
+    """
     heard = _t.c.told.is_not(None)
     values = {"told": "firing", "told_at": now, "repeats": 0, "raises": 0}
     c.execute(update(_t).where(_t.c.alert.in_(alert_ids), heard).values(**values))

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
+from floatscope_server.alerting import OVER
 from floatscope_server.errors import AlertNotFound
 from floatscope_server.store import alerts, runs, silences, telling
 from floatscope_server.store.alerts import AlertEvent, AlertRecord
 from floatscope_server.telling import states
+from floatscope_server.telling.decide import NEW
 from floatscope_server.telling.silencing import cover_of
 from floatscope_server.telling.states import ACKNOWLEDGED, FIRING, RESOLVED, SILENCED, Standing
 from floatscope_server.telling.teller import Teller
@@ -44,7 +46,10 @@ def act(c: Connection, teller: Teller, alert_id: str, action: Action, *, now: fl
         telling.hush(c, [alert_id])
     elif _fires_again(alert, at):
         teller.open_lines(c, run, [alert_id])
-        telling.reopened(c, [alert_id], now=now)
+        if alert.state == RESOLVED and alert.finding_state not in OVER:
+            telling.start_over(c, [alert_id], now=now, waited_for=NEW)
+        else:
+            telling.reopened(c, [alert_id], now=now)
     elif action.sets_mute:
         telling.look_again(c, [alert_id], now=now)
     return alerts.get(c, alert_id)
