@@ -108,6 +108,14 @@ def test_recovered_is_a_message_of_its_own_and_does_not_repeat_the_fault_as_news
         assert part in whole
 
 
+def test_what_is_over_in_the_whole_run_and_took_no_time_is_said_in_few_words() -> None:
+    told = notice("passed", cause="bad_batch", severity="warning", tensor=None, layer=None, resolved_step=12)
+    lead = replace(told.lead, since=NOW)
+    body = rendered(replace(told, subjects=(lead,)))["text"]
+    assert "Bad batch is over, clean since step 12" in body
+    assert body.endswith("was warning")
+
+
 @pytest.mark.parametrize(
     ("event", "severity", "word"),
     [

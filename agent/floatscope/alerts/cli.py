@@ -14,7 +14,12 @@ from floatscope.jsonable import one_line
 
 OK, FAILED = 0, 2
 NAME = "floatscope alerts"
-ACTIONS = ("acknowledge", "resolve", "reopen", "not-the-cause")
+ACTIONS = {
+    "acknowledge": "say that you have seen it",
+    "resolve": "close it",
+    "reopen": "open it again",
+    "not-the-cause": "close it for good: it names the wrong cause",
+}
 OPEN = "firing,acknowledged"
 _EXAMPLES = """examples:
   floatscope alerts
@@ -38,10 +43,8 @@ def parser() -> argparse.ArgumentParser:
     )
     p.add_argument("id", nargs="?", metavar="ID", help="one alert")
     what = p.add_mutually_exclusive_group()
-    for action in ACTIONS:
-        what.add_argument(
-            f"--{action}", dest="action", action="store_const", const=action, help=f"{action} this alert"
-        )
+    for action, meaning in ACTIONS.items():
+        what.add_argument(f"--{action}", dest="action", action="store_const", const=action, help=meaning)
     p.add_argument("--note", help="a text for whoever comes next; alone it changes nothing else")
     p.add_argument("--run", help="only of this run")
     p.add_argument("--state", default=OPEN, help=f"only in these states, or all (default: {OPEN})")

@@ -38,7 +38,7 @@ def headline(subject: Subject) -> str:
     finding = subject.finding
     if subject.event in OVER:
         at = place(finding)
-        text = f"{cause(finding)} {'in' if at == WHOLE_RUN else 'at'} {at} is over"
+        text = cause(finding) + ("" if at == WHOLE_RUN else f" at {at}") + " is over"
         since = finding.get("resolved_step")
         text += f", clean since step {since:,}" if isinstance(since, int) else ""
         return cut(text[:1].upper() + text[1:], HEADLINE_CHARS)
@@ -77,7 +77,8 @@ def word(subject: Subject) -> str:
 def standing(notice: Notice) -> list[str]:
     """What stands behind the run's name: how sure, for how long, why now."""
     lead, parts = notice.lead, []
-    lasted = None if lead.since is None else duration(notice.now - lead.since)
+    since = notice.now if lead.since is None else lead.since
+    lasted = duration(notice.now - since) if notice.now - since >= 1 else None
     if lead.event in OVER:
         parts.append(f"was {lead.severity}" + (f" for {lasted}" if lasted else ""))
     else:
