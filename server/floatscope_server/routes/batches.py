@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -42,10 +43,11 @@ async def put_batch(request: Request, run_id: RunId, rank: Rank, seq: Seq, servi
         await body.drain(request)
         return ProblemAnswer(problem)
     store = partial(_store, services, run_id, rank, seq, sent, request)
-    try:
+    receipt: Receipt | None = None
+    with suppress(body.LargeBody):  # whose traceback holds what was unpacked, so nothing waits in a handler
         small = partial(store, most=body.LARGE_BYTES)
         receipt = await anyio.to_thread.run_sync(small, limiter=services.ingest_slots)
-    except body.LargeBody:  # one at a time, and others do not wait for it
+    if receipt is None:  # one at a time, and others do not wait for it
         large = partial(store, most=MAX_UNPACKED_BYTES)
         receipt = await anyio.to_thread.run_sync(large, limiter=services.large_slots)
     told = {"expected_seq": receipt.expected_seq, "segment": receipt.segment, "settings": receipt.settings}
