@@ -165,6 +165,9 @@ def test_alerts_at_the_command_line(
     odd = finding(id="late", summary="red \x1b[31m text")
     client: Client = serve(engines=Scripted(lambda last: [] if last is None else [odd]))
     monkeypatch.setenv("FLOATSCOPE_URL", f"http://127.0.0.1:{client.port}")
+    monkeypatch.setenv("COLUMNS", "120")
+    assert alerts.main(["--help"]) == 0
+    assert "--not-the-cause      close it for good: it names the wrong cause" in capsys.readouterr().out
     assert alerts.main([]) == 0
     assert capsys.readouterr().out == "no alerts\n"
     client.open_run("r")
