@@ -116,7 +116,7 @@ def test_a_run_that_is_deleted_meanwhile_is_no_whole_log(
 
     def deleting(*args: Any, **more: Any) -> Any:
         yield from rows_from_batch(*args, **more)
-        client.call("DELETE", "/api/v1/runs/r")
+        wait_for(lambda: client.call("DELETE", "/api/v1/runs/r").status in (200, 404), seconds=20)
 
     monkeypatch.setattr("floatscope_server.export.rows_from_batch", deleting)
     path = tmp_path / "run.jsonl"
@@ -137,7 +137,10 @@ def test_ctrl_c_leaves_nothing_new(client: Client, tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(server_export, "PIECE_BYTES", 1)
     monkeypatch.setattr("floatscope_server.export.rows_from_batch", stuck)
-    command = [sys.executable, "-m", "floatscope.cli", "export", "r", "-o", str(path)]
+    # what is started in the background by a shell ignores Ctrl-C, and so would its children
+    heeding = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    heeding += "from floatscope.cli import main; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", heeding, "export", "r", "-o", str(path)]
     with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
         wait_for(lambda: any(name.endswith(".part") for name in os.listdir(tmp_path)), seconds=20)
         process.send_signal(signal.SIGINT)
