@@ -22,7 +22,7 @@ from floatscope_server.backtest import BackTests
 from floatscope_server.careful_headers import CarefulHeaders
 from floatscope_server.codec import work_beside_other_threads
 from floatscope_server.compaction import Compactor
-from floatscope_server.database import Database
+from floatscope_server.database import Database, file_of
 from floatscope_server.diagnosis import Diagnosis, Engines
 from floatscope_server.disk import MIB, Disk
 from floatscope_server.doorkeeper import Doorkeeper
@@ -204,8 +204,7 @@ def create_app(
     offer_environment_channel(database, is_set=env_url is not None, now=time.time())
     measures = Measures(worker=worker)
     measures.watch(database.engine)
-    data = settings.data_dir if database.dialect == "sqlite" else None
-    disk = Disk(data, reserve_bytes=settings.disk_reserve_mib * MIB)
+    disk = Disk(file_of(settings.database), reserve_bytes=settings.disk_reserve_mib * MIB)
     lives = {"sending": sender.alive, "telling": telling.alive, "compaction": compactor.alive}
     readiness = Readiness(database=database, disk=disk, parts=lives)
     backlog = Backlog(database=database, compacting=compactor.works)

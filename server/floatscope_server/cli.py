@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import socket
 import sys
@@ -22,7 +23,7 @@ from floatscope_server.migrate import SchemaError
 from floatscope_server.notify.environment import check_environment_url
 from floatscope_server.notify.targets import WebhookRefused
 from floatscope_server.objects.opening import open_objects
-from floatscope_server.settings import DEFAULT_PORT, Settings, SettingsError, load
+from floatscope_server.settings import DEFAULT_PORT, Settings, SettingsError, load, misspelt
 from floatscope_server.worker_process import open_database, set_up_log, work, work_in_own_process
 from floatscope_server.workers import door
 from floatscope_server.workers.processes import Supervisor
@@ -30,6 +31,8 @@ from floatscope_server.workers.processes import Supervisor
 EXIT_USAGE = 2
 BACKLOG = 2048
 GUESSABLE_CHARS = 20  # a token with fewer characters is spoken of at start
+
+_log = logging.getLogger(__name__)
 
 _EXAMPLES = """examples:
   floatscope serve
@@ -63,6 +66,8 @@ def main(argv: Sequence[str]) -> int:
 def serve(settings: Settings) -> int:
     """Opens everything, says where it is, and serves. Raises CannotStart and what its parts raise."""
     set_up_log(settings)
+    for name, meant in misspelt(os.environ):
+        _log.warning("%s is no setting and is passed over; is %s meant?", name, meant)
     file = _embedded_file(settings)
     if file is not None and (settings.workers > 1 or settings.advertise is not None):
         raise CannotStart(

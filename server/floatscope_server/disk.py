@@ -1,7 +1,8 @@
-"""Whether there is room for more on the disk that holds the embedded database."""
+"""Whether the embedded database is still where it was, and whether there is room for more on its disk."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 import time
@@ -16,7 +17,7 @@ RETRY_S = 60
 
 
 class Disk:
-    """``path``: on the disk; None where the data is elsewhere (PostgreSQL), then there is always room.
+    """``path``: the database's file; None where the data is elsewhere (PostgreSQL): there is always room.
 
     reserve_bytes: what stays free of steps, so that deleting, acknowledging and closing go on working.
     """
@@ -29,6 +30,7 @@ class Disk:
         self._clock = clock
         self._guard = threading.Lock()
         self._seen: tuple[float, int | None] | None = None
+        self._file = self._identity()
 
     def free_bytes(self) -> int | None:
         """Free now, or a second ago; None if it is not known."""
@@ -47,8 +49,20 @@ class Disk:
         free = self.free_bytes()
         return free is not None and free < self._reserve
 
+    def is_gone(self) -> bool:
+        """Whether the file was moved, removed or replaced: what is written now would not be found again."""
+        return self._path is not None and self._identity() != self._file
+
     def check(self) -> None:
-        """Raises Problem 507 if there is no room for steps."""
+        """Raises Problem 507 if there is no room for steps, 503 if they would go into a file that is gone."""
+        if self.is_gone():
+            raise Problem(
+                503,
+                "The database is gone",
+                "the server's database file was moved, removed or replaced while it runs; nothing was stored",
+                hint="put the file back, or stop the server and start it again; senders keep their steps",
+                headers={"Retry-After": str(RETRY_S)},
+            )
         free = self.free_bytes()
         if free is not None and free < self._reserve:
             raise Problem(
@@ -60,3 +74,10 @@ class Disk:
                 extra={"limit": "disk"},
                 headers={"Retry-After": str(RETRY_S)},
             )
+
+    def _identity(self) -> tuple[int, int] | None:
+        try:
+            found = None if self._path is None else os.stat(self._path)
+        except OSError:
+            return None
+        return None if found is None else (found.st_dev, found.st_ino)

@@ -56,6 +56,8 @@ class Readiness:
                 found.append("the database has the schema of another version")
         except SQLAlchemyError as error:
             found.append(f"the database does not answer ({type(error).__name__})")
+        if self._disk.is_gone():
+            found.append("the database's file was moved, removed or replaced: no steps are taken")
         if self._disk.is_full():
             found.append("the disk is nearly full: no steps are taken")
         return found + [f"{what} stopped" for what, lives in self._parts.items() if not lives()]

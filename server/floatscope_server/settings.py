@@ -4,8 +4,9 @@ TOML file.
 
 from __future__ import annotations
 
+import difflib
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -22,6 +23,7 @@ from pydantic_settings import SettingsError as UnreadableVariable
 from floatscope_server.origins import networks
 
 DEFAULT_PORT = 8321
+PREFIX = "FLOATSCOPE_"
 
 
 class SettingsError(ValueError):
@@ -44,9 +46,7 @@ class Settings(BaseSettings):
     Arguments win over ``FLOATSCOPE_*`` variables, those over the TOML file.
     """
 
-    model_config = SettingsConfigDict(
-        env_prefix="FLOATSCOPE_", env_ignore_empty=True, extra="forbid", frozen=True
-    )
+    model_config = SettingsConfigDict(env_prefix=PREFIX, env_ignore_empty=True, extra="forbid", frozen=True)
 
     host: str = "127.0.0.1"
     """Address to listen on; 0.0.0.0 for all."""
@@ -210,6 +210,20 @@ def load(overrides: Mapping[str, Any], *, config: Path | None) -> Settings:
         raise SettingsError(f"a FLOATSCOPE_* variable is not JSON: {error}") from error
     except ValueError as error:  # the TOML reader's own
         raise SettingsError(f"{config}: not valid TOML: {error}") from error
+
+
+def misspelt(variables: Iterable[str]) -> list[tuple[str, str]]:
+    """(variable, the setting that may be meant) of ``FLOATSCOPE_*`` variables that are nearly one.
+
+    Others may be meant for the agent, so they are passed over.
+    """
+    known = [f"{PREFIX}{name.upper()}" for name in Settings.model_fields]
+    found = []
+    for name in variables:
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.9) if name.startswith(PREFIX) else []
+        if near and name not in known:
+            found.append((name, near[0]))
+    return found
 
 
 def _explain(error: ValidationError, config: Path | None) -> str:

@@ -17,7 +17,7 @@ from floatscope_server.access import FirstToken
 from floatscope_server.cli import _greet, main
 from floatscope_server.data_lock import DataLock
 from floatscope_server.dbtool.cli import main as db_main
-from floatscope_server.settings import Settings, SettingsError, load
+from floatscope_server.settings import Settings, SettingsError, load, misspelt
 from tests.server.live import TOKEN, Client, Process, free_port, in_own_process
 from tests.server.samples import body, rows
 
@@ -251,6 +251,13 @@ def test_a_token_that_can_be_guessed_is_spoken_of_but_not_said(
     said = capsys.readouterr().out
     assert ("short enough to be guessed" in said) == told
     assert token not in said
+
+
+def test_a_variable_that_is_nearly_a_setting_is_found() -> None:
+    found = misspelt(
+        ["FLOATSCOPE_RETENTION_DAYZ", "FLOATSCOPE_RETENTION_DAYS", "FLOATSCOPE_SPOOL_DIR", "PATH"]
+    )
+    assert found == [("FLOATSCOPE_RETENTION_DAYZ", "FLOATSCOPE_RETENTION_DAYS")]
 
 
 def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:

@@ -144,6 +144,19 @@ def test_a_full_disk_takes_no_steps_and_gives_what_it_has(serve: Any) -> None:
     assert of(figures(full), "floatscope_ingest_batches_total", outcome="limited") == 1
 
 
+def test_nothing_is_stored_in_a_file_that_is_gone(serve: Any, settings: Settings) -> None:
+    server = serve()
+    assert server.open_run("r").status == 201
+    file, away = settings.database_file, settings.database_file.with_suffix(".away")
+    file.rename(away)
+    answer = server.put("r", 0, body(rows(0, 2)))
+    assert (answer.status, answer.headers["retry-after"]) == (503, "60")
+    wait_for(lambda: server.get("/readyz").status == 503)
+    assert "moved, removed or replaced" in server.get("/readyz").json["problems"][0]
+    away.rename(file)
+    assert server.put("r", 0, body(rows(0, 2))).status == 200
+
+
 def test_requests_carry_an_id(client: Client) -> None:
     given = client.call("GET", "/api/v1/me", headers={HEADER: "abc-1.2_3"})
     assert given.headers["x-request-id"] == "abc-1.2_3"

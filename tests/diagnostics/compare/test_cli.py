@@ -104,7 +104,7 @@ def test_gzip_csv_and_standard_input(
         (["-", "-"], "only one of the two"),
         (["RUN", "RUN", "--server", "not an address"], "no address"),
         (["a b", "RUN", "--server", "http://127.0.0.1:9"], "neither a file nor a run id"),
-        (["some-run", "RUN", "--server", "http://127.0.0.1:9"], "was not reached"),
+        (["some-run", "RUN", "--server", "http://127.0.0.1:9"], "no answer from"),
     ],
 )
 def test_what_cannot_be_read_is_exit_code_2(
