@@ -25,7 +25,8 @@ INTRO = """# Settings of the server
 What `floatscope serve` works with. An argument (`--host`, `--port`, `--data-dir`, ...) wins over the
 environment, that over a TOML file given by `--config FILE`, in which names are in lower case without
 `FLOATSCOPE_`. A wrong setting, or an unknown one in the file, stops the start with a message that names it; a
-variable that looks like a misspelt one is warned of. Names that end in `_s` are in seconds. What is secret is never shown or logged. Settings of the agent: [settings.md](settings.md)."""
+variable that looks like a misspelt one is warned of. Names that end in `_s` are in seconds.
+What is secret is never shown or logged. Settings of the agent: [settings.md](settings.md)."""
 SECTIONS = {
     "host": "Where it listens and keeps its data",
     "slack_webhook_url": "Telling people",
