@@ -109,7 +109,7 @@ def too_large(got: str, limit: int, *, unpacked: bool = False) -> Problem:
         f"{what}: expected at most {most}, got {got}",
         field="body",
         expected=f"at most {most}" + (" unpacked" if unpacked else ""),
-        hint="send fewer steps in a batch",
+        hint="send fewer steps in a batch" if limit >= MIB else "send less",
     )
 
 

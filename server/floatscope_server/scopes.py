@@ -88,6 +88,8 @@ TABLE: Mapping[tuple[str, str], str] = {
 OPEN: frozenset[tuple[str, str]] = frozenset(
     (
         ("GET", "/healthz"),
+        ("HEAD", "/healthz"),
+        ("HEAD", "/readyz"),
         ("GET", "/readyz"),
         ("GET", "/login"),
         ("POST", "/login"),

@@ -172,7 +172,7 @@ def test_alerts_at_the_command_line(
     assert alerts.main(["--help"]) == 0
     assert "--not-the-cause      close it for good: it names the wrong cause" in capsys.readouterr().out
     assert alerts.main([]) == 0
-    assert capsys.readouterr().out == "no alerts\n"
+    assert capsys.readouterr().out.startswith("no open alerts")
     client.open_run("r")
     client.put("r", 0, body(rows(0, 4)))
     assert alerts.main([]) == 0

@@ -15,12 +15,14 @@ from hypothesis import strategies as st
 
 import floatscope
 from floatscope_server import serving
+from floatscope_server.callers import Caller
 from floatscope_server.database import Database
 from floatscope_server.errors import Problem
 from floatscope_server.limits import layer
 from floatscope_server.limits.backlog import Backlog
 from floatscope_server.limits.buckets import BURST_S, KEYS, Buckets
 from floatscope_server.limits.slots import NoSlot, Room, Slots
+from floatscope_server.metrics.measures import Measures
 from floatscope_server.store import runs
 from tests.server.live import TOKEN, Client, wait_for
 from tests.server.samples import body, rows
@@ -161,6 +163,37 @@ def test_a_client_that_takes_nothing_loses_its_place() -> None:
             await layer.watched(never, patience_s=0.05)({"type": "http.response.body"})
 
     anyio.run(story)
+
+
+def test_an_answer_that_nobody_takes_is_one_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async def tells(_scope: Any, _receive: Any, _send: Any) -> None:
+        raise layer.TooSlow("the client did not take its answer")
+
+    async def silent() -> Any:
+        await anyio.sleep_forever()
+
+    async def ignored(_message: Any) -> None:
+        return
+
+    async def story() -> None:
+        limits = layer.Limits(tells, ingest_per_s=9, other_per_s=9, measures=Measures(worker=0))
+        state = {"caller": Caller("t", "id")}
+        scope = {"type": "http", "path": "/api/v1/me", "method": "GET", "state": state, "headers": []}
+        await limits(scope, silent, ignored)
+
+    anyio.run(story)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+def test_probes_may_ask_for_the_head_alone(client: Client) -> None:
+    assert client.call("HEAD", "/healthz").status == 200
+    assert client.call("HEAD", "/readyz").status == 200
+
+
+def test_a_body_that_is_no_json_is_told_so(client: Client) -> None:
+    client.open_run("r")
+    answer = client.call("PATCH", "/api/v1/runs/r", b"{")
+    assert (answer.status, answer.json["field"], answer.json["expected"]) == (422, "body", "valid JSON")
 
 
 def test_headers_that_do_not_come_end_the_connection(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,7 +78,7 @@ def _list(api: Api, args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({"items": [dict(alert.body) for alert in found]}))
     elif not found:
-        print("no alerts")
+        print("no alerts" if state is None else "no open alerts (--state all lists those that are over)")
     else:
         print("\n".join(_line(alert) for alert in found))
     return OK

@@ -8,6 +8,7 @@ leave the way in free. A client that sends or takes its bytes too slowly loses i
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import re
 from contextlib import AsyncExitStack
@@ -44,6 +45,8 @@ _EXPORT = re.compile(r"/api/v1/runs/[^/]+/steps")
 _QUICK = ("/healthz", "/readyz", "/login", "/logout", "/metrics", "/docs", "/openapi.json", "/api/v1/me")
 _ENDLESS = "/api/v1/events"
 
+_log = logging.getLogger(__name__)
+
 
 class TooSlow(Exception):
     """The client does not take its answer."""
@@ -76,7 +79,10 @@ class Limits:
                     await self._refuse(_busy(name), scope, receive, send)
                     return
             steady = _Receiving(receive) if scope["method"] in ("PUT", "POST", "PATCH") else receive
-            await self._app(scope, steady, send if scope["path"] == _ENDLESS else watched(send))
+            try:
+                await self._app(scope, steady, send if scope["path"] == _ENDLESS else watched(send))
+            except TooSlow:  # the connection ends here; a fault of the server's it is not
+                _log.warning("%s %r: the client did not take its answer", scope["method"], scope["path"])
 
     def _too_often(self, scope: Scope) -> Problem | None:
         if scope["path"] in ("/healthz", "/readyz"):

@@ -110,6 +110,9 @@ async def read_json(request: Request, model: type[Model], *, show_input: bool = 
 def refused(errors: list[Any]) -> Problem:
     """One problem for what pydantic or FastAPI found."""
     first = errors[0]
+    if first.get("type") == "json_invalid":
+        why = str(first.get("msg", "")).removeprefix("Invalid JSON: ")
+        return Refused("body", "valid JSON", why, hint="send one JSON object as the body")
     place = [str(part) for part in first.get("loc", ()) if part not in ("body", "query", "path")]
     field = ".".join(place) or "body"
     expected = _expected(str(first.get("msg", "a valid value")))

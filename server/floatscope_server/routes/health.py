@@ -11,12 +11,14 @@ from floatscope_server.services import Use
 router = APIRouter(tags=["health"])
 
 
+@router.head("/healthz", include_in_schema=False)
 @router.get("/healthz", response_class=Json)
 async def healthz(services: Use) -> Response:
     """The process answers."""
     return Json({"status": "ok", "version": services.version})
 
 
+@router.head("/readyz", include_in_schema=False)
 @router.get("/readyz", response_class=Json)
 def readyz(services: Use) -> Response:
     """The database answers with the right schema, there is room, what works in the background does, and the
