@@ -33,7 +33,6 @@ from floatscope_server.database import Database
         ("disk", "--times", "4", "--way", "limit"),
         ("clock", "--jumps", "5"),
         ("fuzz", "--requests", "300"),
-        ("loris", "--connections", "10", "--batches", "20", "--no-wait"),
     ],
     ids=lambda asked: " ".join(asked[:1] + asked[-1:]),
 )
