@@ -51,7 +51,9 @@ def check(client: Client, run_id: str, described: dict[str, Any], steps: list[di
     alerts = client.get(f"/api/v1/alerts?run={run_id}").json["items"]
     assert sorted(alert["id"] for alert in alerts) == sorted(alerting)
     for alert in alerts:
-        assert [event["event"] for event in alert["history"]].count("raised") == 1
+        events = [event["event"] for event in alert["history"]]
+        # a finding may be taken back while one rank is ahead of the others, and made again
+        assert events.count("raised") == events.count("withdrawn") + 1
 
 
 def send_all(clients: list[Client], run_id: str, steps: list[dict[str, Any]]) -> None:
