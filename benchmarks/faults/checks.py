@@ -184,8 +184,11 @@ def check_messages(database: Database, received: list[Any], *, tally: Tally) -> 
     tally.holds(set(arrived) <= set(sent), "a message arrived that was never stored")
     told = {row.alert for row in about}
     for alert in alerts:
-        # a warning that waits for others to be told with, and is taken back meanwhile, need not be told
-        taken_back = alert.finding_state == "withdrawn" and alert.severity != "critical"
+        # a warning that waits for others to be told with, and meanwhile is taken back or turns out to be worth
+        # no more than a note, need not be told
+        taken_back = alert.severity == "info" or (
+            alert.finding_state == "withdrawn" and alert.severity != "critical"
+        )
         tally.add("warnings taken back before they were told", alert.id not in told and taken_back)
         tally.holds(
             alert.id in told or taken_back,
