@@ -184,8 +184,8 @@ def check_messages(database: Database, received: list[Any], *, tally: Tally) -> 
     tally.holds(set(arrived) <= set(sent), "a message arrived that was never stored")
     told = {row.alert for row in about}
     for alert in alerts:
-        # a warning that waits for others to be told with, and meanwhile is taken back or turns out to be worth
-        # no more than a note, need not be told
+        # a warning that waits for others to be told with, and meanwhile is taken back or becomes a note, need
+        # not be told
         taken_back = alert.severity == "info" or (
             alert.finding_state == "withdrawn" and alert.severity != "critical"
         )
