@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from floatscope_server.background_thread import BackgroundThread
 from floatscope_server.database import Database
 from floatscope_server.errors import RunNotFound
 from floatscope_server.events import Events
@@ -30,7 +31,7 @@ STALL_UNKNOWN_S = 600.0  # before a pace is known: compilation and loading may t
 _log = logging.getLogger(__name__)
 
 
-class Refresher:
+class Refresher(BackgroundThread):
     """One thread that brings verdicts up to date with their baselines.
 
     It forgets nothing: what is behind is in the database, where one worker looks for it now and then. A run
@@ -38,6 +39,7 @@ class Refresher:
     """
 
     def __init__(self, *, database: Database, crew: Crew | None = None) -> None:
+        super().__init__(name="refresher")
         self._database = database
         self._crew = crew
         self._owners = None if crew is None else crew.owners
@@ -45,26 +47,17 @@ class Refresher:
             crew.changes.hear(REFRESH, self._asked)
         self._lifecycle: Lifecycle | None = None
         self._guard = threading.Lock()
-        self._woken = threading.Event()
-        self._stopping = threading.Event()
         self._runs: set[str] = set()
         self._baselines: set[str] = set()
-        self._thread = threading.Thread(target=self._run, name="floatscope-refresher", daemon=True)
 
-    def start(self, lifecycle: Lifecycle) -> None:
+    def work_for(self, lifecycle: Lifecycle) -> None:
+        """Names who judges runs anew; before the start."""
         self._lifecycle = lifecycle
+
+    def start(self) -> None:
         self._look()
         self._woken.set()
-        self._thread.start()
-
-    def stop(self, *, timeout: float = 15.0) -> None:
-        self._stopping.set()
-        self._woken.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout)
-
-    def alive(self) -> bool:
-        return self._thread.is_alive()
+        super().start()
 
     def baseline_grew(self, run_id: str) -> None:
         """Some run may be compared with this one; asked of every batch, so it only notes it."""
@@ -131,7 +124,7 @@ class Refresher:
             _log.exception("run %s could not be compared with its baseline", run_id)
 
 
-class StallWatch:
+class StallWatch(BackgroundThread):
     """Marks a running run ``stalled`` when it has been silent for much longer than it usually is."""
 
     def __init__(
@@ -142,21 +135,12 @@ class StallWatch:
         duties: Duties | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        super().__init__(name="stalls")
         self._database = database
         self._events = events
         self._duties = duties or AllDuties()
         self._clock = clock
         self._since = clock()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="floatscope-stalls", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self, *, timeout: float = 5.0) -> None:
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout)
 
     def look(self) -> list[str]:
         """Marks what is silent now and returns it.
@@ -178,7 +162,7 @@ class StallWatch:
         return marked
 
     def _run(self) -> None:
-        while not self._stop.wait(LOOK_S):
+        while not self._stopping.wait(LOOK_S):
             try:
                 if self._duties.holds("stalls"):
                     self.look()

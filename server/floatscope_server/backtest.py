@@ -9,7 +9,6 @@ in a read transaction of its own.
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from floatscope_diagnostics.rule_settings import RuleSettings
+from floatscope_server.background_thread import BackgroundThread
 from floatscope_server.backtest_result import Firing, Result, RunResult, elsewhere, firings
 from floatscope_server.database import Database
 from floatscope_server.diagnosis import Diagnosis, StoredEngine, describe
@@ -49,7 +49,7 @@ class _Over(Exception):
     """It was cancelled, or the server stops."""
 
 
-class BackTests:
+class BackTests(BackgroundThread):
     """Works off what ``store.backtests`` holds. sleep: takes seconds; for tests."""
 
     def __init__(
@@ -62,28 +62,14 @@ class BackTests:
         sleep: Callable[[float], Any] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        super().__init__(name="backtests")
         self._database = database
         self._diagnosis = diagnosis
         self._book = book
         self._duties = duties or AllDuties()
         self._clock = clock
-        self._woken = threading.Event()
-        self._stopping = threading.Event()
         self._sleep = sleep or self._stopping.wait
         self._work_s = 0.0
-        self._thread = threading.Thread(target=self._run, name="floatscope-backtests", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self, *, timeout: float = 15.0) -> None:
-        self._stopping.set()
-        self._woken.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout)
-
-    def alive(self) -> bool:
-        return self._thread.is_alive()
 
     def wake(self) -> None:
         self._woken.set()

@@ -13,6 +13,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from floatscope.protocol.batch import Batch
+from floatscope_server.background_thread import BackgroundThread
 from floatscope_server.chunk_plan import LIMITS
 from floatscope_server.chunk_writer import Interrupted
 from floatscope_server.database import Database
@@ -41,7 +42,7 @@ def is_due(*, hot_rows: int, hot_batches: int, cells_a_row: float) -> bool:
     return hot_rows >= LIMITS.rows or hot_batches >= LIMITS.hot_batches or cells >= LIMITS.cells
 
 
-class Compactor:
+class Compactor(BackgroundThread):
     """One thread per process; which process works on a rank is settled by a claim in the database."""
 
     def __init__(
@@ -53,11 +54,10 @@ class Compactor:
         retry_s: Sequence[float] = RETRY_S,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        super().__init__(name="compactor")
         self._database = database
         self._tensor_tables = tensor_tables
         self._worker = secrets.token_hex(8)
-        self._stopping = threading.Event()
-        self._woken = threading.Event()
         self._guard = threading.Lock()
         self._wanted: OrderedDict[tuple[int, int], None] = OrderedDict()
         self._ended: set[str] = set()
@@ -75,20 +75,6 @@ class Compactor:
             stopping=self._stopping.is_set,
             clock=clock,
         )
-        self._thread = threading.Thread(target=self._run, name="floatscope-compactor", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self, *, timeout: float = 10.0) -> None:
-        """Ends soon, in the middle of a chunk if need be; the next process goes on with it."""
-        self._stopping.set()
-        self._woken.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout)
-
-    def alive(self) -> bool:
-        return self._thread.is_alive()
 
     def works(self) -> bool:
         """Whether it goes on and its last attempt did not fail."""

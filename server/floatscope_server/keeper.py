@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from floatscope_server.background_thread import BackgroundThread
 from floatscope_server.callers import Caller
 from floatscope_server.database import Database
 from floatscope_server.doorkeeper import Doorkeeper
@@ -25,7 +25,7 @@ DAY_S = 86_400.0
 _log = logging.getLogger(__name__)
 
 
-class Keeper:
+class Keeper(BackgroundThread):
     """The thread. audit_days: how long acts stay in the audit log. alone: whether this worker is the one that
     forgets what is over; asked before each round.
     """
@@ -39,22 +39,16 @@ class Keeper:
         alone: Callable[[], bool] = lambda: True,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        super().__init__(name="access")
         self._database = database
         self._doorkeeper = doorkeeper
         self._audit_s = audit_days * DAY_S
         self._alone = alone
         self._clock = clock
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="floatscope-access", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
 
     def stop(self, *, timeout: float = 5.0) -> None:
         """Stops the thread and writes what is left."""
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout)
+        super().stop(timeout=timeout)
         self._try(self.write)
 
     def write(self) -> None:
@@ -77,13 +71,13 @@ class Keeper:
             sessions.remove_ended(c, expired_before=now, idle_since=now - IDLE_S)
             tokens.remove_ended_before(c, now - KEEP_ENDED_S)
         removed = REMOVED_AT_ONCE
-        while removed == REMOVED_AT_ONCE and not self._stop.is_set():
+        while removed == REMOVED_AT_ONCE and not self._stopping.is_set():
             with self._database.write() as c:
                 removed = audit.remove_before(c, now - self._audit_s, limit=REMOVED_AT_ONCE)
 
     def _run(self) -> None:
         next_write = next_forget = time.monotonic()
-        while not self._stop.wait(LOOK_S):
+        while not self._stopping.wait(LOOK_S):
             self._try(self._doorkeeper.access.reload)
             if time.monotonic() >= next_write:
                 next_write = time.monotonic() + WRITE_EVERY_S

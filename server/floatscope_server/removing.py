@@ -7,7 +7,6 @@ write lock. A process that dies in the middle loses nothing: marked runs are fou
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from contextlib import contextmanager
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError, OperationalError
 
+from floatscope_server.background_thread import BackgroundThread
 from floatscope_server.database import Database
 from floatscope_server.store import removal
 
@@ -28,7 +28,7 @@ LOOK_S = 300.0  # another worker may have marked a run without telling this one
 _log = logging.getLogger(__name__)
 
 
-class Remover:
+class Remover(BackgroundThread):
     """Removes marked runs. ``alone`` guards a round, so that one worker of several does it."""
 
     def __init__(
@@ -39,23 +39,15 @@ class Remover:
         removed_some: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        super().__init__(name="remover")
         self._database = database
         self._alone = alone
         self._removed_some = removed_some
         self._clock = clock
-        self._woken = threading.Event()
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="floatscope-remover", daemon=True)
 
     def start(self) -> None:
         self._woken.set()
-        self._thread.start()
-
-    def stop(self, *, timeout: float = 15.0) -> None:
-        self._stopping.set()
-        self._woken.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout)
+        super().start()
 
     def wake(self) -> None:
         """A run was marked."""

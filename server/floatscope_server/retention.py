@@ -7,12 +7,12 @@ youngest run that names it, and while a run that stays names it, size alone does
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from floatscope_server.background_thread import BackgroundThread
 from floatscope_server.callers import SERVER
 from floatscope_server.database import Database
 from floatscope_server.errors import RunNotFound
@@ -149,7 +149,7 @@ def _ended(run: Kept, now: float) -> bool:
     return run.status in ENDED or (run.status == "stalled" and now - run.seen > STALLED_S)
 
 
-class Retention:
+class Retention(BackgroundThread):
     """Applies a policy now and then. ``alone``: whether this worker is the one that does."""
 
     def __init__(
@@ -161,22 +161,16 @@ class Retention:
         alone: Callable[[], bool] = lambda: True,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        super().__init__(name="retention")
         self._database = database
         self._lifecycle = lifecycle
         self._policy = policy
         self._alone = alone
         self._clock = clock
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="floatscope-retention", daemon=True)
 
     def start(self) -> None:
         if not self._policy.asks_nothing():
-            self._thread.start()
-
-    def stop(self, *, timeout: float = 15.0) -> None:
-        self._stopping.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout)
+            super().start()
 
     def due(self) -> list[Doomed]:
         """What would go now."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
+from floatscope_server.background_thread import BackgroundThread
 from floatscope_server.database import Database
 from floatscope_server.store import garbage
 from floatscope_server.store.tiles import Objects
@@ -29,7 +29,7 @@ AT_ONCE = 500
 _log = logging.getLogger(__name__)
 
 
-class Sweeper:
+class Sweeper(BackgroundThread):
     """Deletes in the store, if there is one. What it cannot delete now stays noted in the database."""
 
     def __init__(
@@ -40,23 +40,15 @@ class Sweeper:
         alone: Callable[[], bool] = lambda: True,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        super().__init__(name="sweeper")
         self._database = database
         self._store = objects
         self._alone = alone
         self._clock = clock
-        self._woken = threading.Event()
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="floatscope-sweeper", daemon=True)
 
     def start(self) -> None:
         if self._store is not None:
-            self._thread.start()
-
-    def stop(self, *, timeout: float = 15.0) -> None:
-        self._stopping.set()
-        self._woken.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout)
+            super().start()
 
     def wake(self) -> None:
         """Objects may have become due."""

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
 import time
 from collections.abc import Callable, Sequence
 
 from sqlalchemy.exc import SQLAlchemyError
 
 from floatscope_server.alerting import Touched
+from floatscope_server.background_thread import BackgroundThread
 from floatscope_server.database import Database
 from floatscope_server.events import Events
 from floatscope_server.store import runs, silences, telling
@@ -29,7 +29,7 @@ REST_S = 0.05  # between rounds, so that one that has nothing to do cannot spin
 _log = logging.getLogger(__name__)
 
 
-class Telling:
+class Telling(BackgroundThread):
     """may_work: whether this process is the one that tells. woken: called when messages were queued."""
 
     def __init__(
@@ -42,33 +42,19 @@ class Telling:
         may_work: Callable[[], bool] = lambda: True,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        super().__init__(name="telling")
         self._database = database
         self.teller = teller
         self._events = events
-        self._woken = woken
+        self._sent = woken
         self._may_work = may_work
         self._clock = clock
         self._last: float | None = None
         self._failed = False  # for some run or channel, in the latest look
-        self._wake = threading.Event()
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="floatscope-telling", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self, *, timeout: float = 10.0) -> None:
-        self._stopping.set()
-        self._wake.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout)
 
     def wake(self) -> None:
         """Something changed: what is due may be due earlier."""
-        self._wake.set()
-
-    def alive(self) -> bool:
-        return self._thread.is_alive()
+        self._woken.set()
 
     def look(self) -> float:
         """Tells what is due and returns the seconds until more is; infinite if nothing waits."""
@@ -82,7 +68,7 @@ class Telling:
         count += self._each(due_channels, self._summarise, now)
         count += self._each(due_runs, self._tell, now)
         if count:
-            self._woken()
+            self._sent()
         if self._failed:
             return LOOK_S
         if len(due_runs) == AT_ONCE:
@@ -148,7 +134,7 @@ class Telling:
 
     def _run(self) -> None:
         while not self._stopping.is_set():
-            self._wake.clear()
+            self._woken.clear()
             wait = LOOK_S
             try:
                 if self._may_work():
@@ -157,5 +143,5 @@ class Telling:
                     self._last = None
             except Exception:  # the database may be away for a while; what is due waits in it
                 _log.exception("telling of alerts failed; trying again in %g s", LOOK_S)
-            self._wake.wait(wait)
+            self._woken.wait(wait)
             self._stopping.wait(REST_S)
