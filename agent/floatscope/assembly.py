@@ -25,6 +25,7 @@ from floatscope.jsonable import jsonable, one_line
 from floatscope.local import LocalDiagnosis, verdict_path_of
 from floatscope.monitor import Monitor
 from floatscope.outbox import Outbox
+from floatscope.preflight.sending import preflight_outlet
 from floatscope.probes import ProbeSet, attach
 from floatscope.protocol.judgement import Judgement
 from floatscope.protocol.runinfo import RunInfo
@@ -105,6 +106,9 @@ def _assemble(model: Any, optimizer: Any, config: MonitorConfig, *, run_id: str,
     wake = threading.Event()
     if config.mode != "off":
         outlets: list[Outlet] = []
+        if config.rank == 0 and config.preflight is None:
+            looked = preflight_outlet(catalog, uses_nvml=config.gpu is not False, guard=guard)
+            outlets += [] if looked is None else [looked]
         if config.recorder_steps:
             path = recorder_path(config, run_id)
             recorder = FlightRecorder(path, run_id=run_id, config=config, info=catalog.info, guard=guard)
@@ -281,5 +285,6 @@ def describe_run(config: MonitorConfig) -> RunInfo:
         recipe=jsonable(dict(config.recipe)),
         vocab_size=config.vocab_size,
         ranks=config.world_size,
+        preflight=config.preflight if isinstance(config.preflight, Mapping) else {},
         config={**jsonable(dict(config.config)), "agent": {k: v for k, v in agent.items() if v is not None}},
     )

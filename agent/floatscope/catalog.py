@@ -27,8 +27,12 @@ class Catalog:
         recipe: Mapping[str, Any] | None = None,
         config: Mapping[str, Any] | None = None,
         vocab_size: int | None = None,
+        preflight: Mapping[str, Any] | None = None,
     ) -> None:
-        """Adds to recipe and config what is not there yet, and the vocabulary's size if it is not known."""
+        """Adds to recipe and config what is not there yet, and the vocabulary's size if it is not known.
+
+        preflight: replaces the one before.
+        """
         with self._lock:
             info = self._info
             changed = replace(
@@ -36,6 +40,7 @@ class Catalog:
                 recipe={**(recipe or {}), **info.recipe},
                 config={**(config or {}), **info.config},
                 vocab_size=info.vocab_size if info.vocab_size is not None else vocab_size,
+                preflight=info.preflight if preflight is None else preflight,
             )
             if changed != info:
                 self._info = changed

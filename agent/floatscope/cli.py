@@ -6,7 +6,9 @@ are the only files that may. A command whose extra is not installed says which o
 
 from __future__ import annotations
 
+import errno
 import importlib
+import io
 import os
 import signal
 import sys
@@ -29,6 +31,16 @@ class Command:
 
 
 COMMANDS = {
+    "preflight": Command(
+        "floatscope.preflight.cli",
+        "",
+        "check whether this machine and a model can train in FP8, before the run",
+    ),
+    "plan": Command(
+        "floatscope_diagnostics.plan.cli",
+        "diagnostics",
+        "predict memory, step time and cost of a model in BF16 and in each FP8 recipe",
+    ),
     "serve": Command(
         "floatscope_server.cli", "server", "start the server: ingest, live diagnosis, dashboard, alerts"
     ),
@@ -58,6 +70,21 @@ COMMANDS = {
         "diagnostics",
         "say how far a run is from a baseline, since when and where",
     ),
+    "what-if": Command(
+        "floatscope_diagnostics.whatif.cli",
+        "diagnostics",
+        "say what another number format would do to a run's tensors",
+    ),
+    "advise": Command(
+        "floatscope_diagnostics.advisor.cli",
+        "diagnostics",
+        "name the layers of a run that should leave FP8, as settings to paste",
+    ),
+    "facts": Command(
+        "floatscope_trainer.facts.cli",
+        "trainer",
+        "measure what is true of FP8 on this machine, one claim at a time",
+    ),
     "recorder": Command(
         "floatscope_diagnostics.recorder.cli",
         "diagnostics",
@@ -81,6 +108,7 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command. Returns its exit code; 2 for wrong usage or a missing extra."""
     args = list(sys.argv[1:] if argv is None else argv)
+    _escape_what_does_not_fit()
     if not args or args[0] in ("-h", "--help", "help"):
         print(usage())
         return 0 if args else EXIT_USAGE
@@ -107,6 +135,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # whoever read our output left, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        print(f"floatscope {args[0]}: nothing more can be written: {error.strerror}", file=sys.stderr)
+        return EXIT_USAGE
+
+
+def _escape_what_does_not_fit() -> None:
+    """A name that the encoding of the output lacks is written as \\xe9 or \\u6a21, as on standard error, in
+    place of a traceback: Python's default for output of ASCII or another small encoding is to raise.
+    """
+    out = sys.stdout
+    if isinstance(out, io.TextIOWrapper) and out.errors == "strict":
+        out.reconfigure(errors="backslashreplace")
 
 
 def usage() -> str:

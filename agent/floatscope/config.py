@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 from urllib.parse import urlsplit
 
+from floatscope.preflight.given import PreflightRefused, given_preflight
 from floatscope.protocol.errors import ProtocolError
 from floatscope.protocol.formats import FORMATS
 from floatscope.protocol.judgement import BriefFinding
@@ -89,6 +90,9 @@ class MonitorConfig:
     """Shown with the run: hyperparameters and whatever helps to read it later."""
     recipe: Mapping[str, Any] = field(default_factory=dict)
     """Precision recipe, where the user knows better than the probes."""
+    preflight: Mapping[str, Any] | Path | str | bool | None = None
+    """What ``floatscope preflight --json`` said, as its object or its file; it goes with the run. None:
+    FLOATSCOPE_PREFLIGHT, else the agent looks at this machine by itself; False: nothing."""
 
     check_format: str | None = None
     """A format such as "e4m3": layers that do not cast are measured against it (underflow, overflow)."""
@@ -179,6 +183,7 @@ def from_env(
     given.setdefault("mode", "server" if given["url"] else "local")
     if "coordinates" not in given and env.get("FLOATSCOPE_COORDINATES"):
         given["coordinates"] = _env_coordinates(env["FLOATSCOPE_COORDINATES"], complaints)
+    given["preflight"] = _preflight(given.get("preflight"), env.get("FLOATSCOPE_PREFLIGHT"), complaints)
     if "run_id" not in given:
         given["run_id"] = _env_run_id(env.get("FLOATSCOPE_RUN_ID"), complaints)
     given["spool_dir"] = Path(given["spool_dir"]).expanduser()
@@ -296,6 +301,22 @@ def _env_run_id(value: str | None, complaints: list[str]) -> str | None:
         return check_run_id(value, field="FLOATSCOPE_RUN_ID")
     except ProtocolError as error:
         complaints.append(f"{error}; it is ignored.")
+        return None
+
+
+def _preflight(given: object, path: str | None, complaints: list[str]) -> dict[str, Any] | bool | None:
+    """What goes with the run: a checked document, None for what the agent sees itself, False for nothing."""
+    if isinstance(given, bool):
+        return None if given else False
+    try:
+        if given is not None:
+            return given_preflight(given)
+    except PreflightRefused as error:
+        raise ValueError(f"floatscope.watch(): preflight: {error}") from error
+    try:
+        return given_preflight(path) if path else None
+    except PreflightRefused as error:
+        complaints.append(f"FLOATSCOPE_PREFLIGHT: {error}; it is ignored.")
         return None
 
 

@@ -138,7 +138,8 @@ def fitting(full: Mapping[str, Any]) -> Iterator[bytes]:
     forms = [
         run,
         {k: v for k, v in run.items() if k != "tensors"},
-        {k: v for k, v in run.items() if k not in ("tensors", "config")},
+        {k: v for k, v in run.items() if k not in ("tensors", "preflight")},
+        {k: v for k, v in run.items() if k not in ("tensors", "preflight", "config")},
         {k: run[k] for k in ("name", "project") if k in run},
     ]
     for form in forms:

@@ -64,7 +64,8 @@ class Watcher:
             self.monitors.append(Silent())
         else:
             log = self.folder / f"run{len(self.monitors)}.jsonl"
-            options = {"gpu": False, "mode": "local", "log_path": log, **self.settings, **more}
+            options: dict[str, Any] = {"gpu": False, "mode": "local", "log_path": log, "close_timeout_s": 60}
+            options |= {**self.settings, **more}
             self.monitors.append(floatscope.watch(model, optimizer, run="same", **options))
         return self.monitors[-1]
 

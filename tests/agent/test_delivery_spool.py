@@ -31,7 +31,7 @@ def plain(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{key: value for key, value in found.items() if key != "resumed"} for found in rows]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_every_step_arrives_once_however_often_the_process_is_killed(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

@@ -64,7 +64,7 @@ def test_the_cast_is_measured_with_its_scale(tmp_path: Path) -> None:
     assert (first["overflow_pct"], first["underflow_pct"]) == (25.0, 25.0)
     assert 0 < first["sqnr_db"] < 10
     assert "scale" not in stats(found, 0, "0/weight")
-    assert found.run["tensors"]["0/input"] == {"format": "e4m3", "call_order": 0}
+    assert found.run["tensors"]["0/input"] == {"format": "e4m3", "call_order": 0, "row_length": 4}
     assert found.run["tensors"]["1/weight"]["format"] == "bf16"
 
 

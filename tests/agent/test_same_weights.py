@@ -372,11 +372,11 @@ def test_a_model_that_changes_while_it_is_watched(job: Job, settings: str, tmp_p
     check(job, tmp_path, settings=settings)
 
 
-def test_ten_thousand_layers(tmp_path: Path) -> None:
+def test_thousands_of_layers(tmp_path: Path) -> None:
     """All of them are trained, and all of them are recorded."""
 
     def many(watch: Watcher) -> Any:
-        model = nn.ModuleList(nn.Linear(2, 2, bias=False) for _ in range(10_000))
+        model = nn.ModuleList(nn.Linear(2, 2, bias=False) for _ in range(2_000))
         optimizer = torch.optim.SGD(model.parameters(), 0.01)
         monitor = watch(model, optimizer)
         for step in range(2):
@@ -385,4 +385,4 @@ def test_ten_thousand_layers(tmp_path: Path) -> None:
         return model
 
     found = check(many, tmp_path, settings="default", rows=2)
-    assert len(found.run["tensors"]) == 20_000 + 10_000
+    assert len(found.run["tensors"]) == 4_000 + 2_000

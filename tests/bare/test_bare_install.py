@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -95,6 +96,19 @@ sys.exit(cli.main(["long"]))
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait(30) == 141
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no device that is always full")
+def test_a_full_disk_is_said_without_a_traceback() -> None:
+    code = (
+        "import sys; from floatscope.cli import main; sys.exit(main(['preflight', '--no-smoke', '--json']))"
+    )
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", code], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False)
+    assert "nothing more can be written" in done.stderr
 
 
 def test_a_loop_without_torch_is_watched_into_a_log(tmp_path: object) -> None:

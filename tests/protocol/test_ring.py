@@ -206,7 +206,7 @@ def test_cut_off_anywhere(image: bytes, data: st.DataObject) -> None:
     check(image[: data.draw(st.integers(0, len(image)))])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(data=st.data())
 def test_flipped_bits_never_invent_a_step(image: bytes, data: st.DataObject) -> None:
     """Bits that flip cost the records they hit and nothing else is made of them."""

@@ -86,7 +86,7 @@ def test_a_known_table_travels_by_its_hash_only() -> None:
     assert columns(back) == columns(batch)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=120)
 @given(st.data())
 def test_a_damaged_body_is_a_protocol_error_or_a_batch(data: st.DataObject) -> None:
     body = bytearray(wire.encode(random_batch(5), TABLE, with_table=True))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -16,6 +16,7 @@ from floatscope.api.where import Server
 from floatscope.version import version
 
 PAGE = 200
+ACTED_ON_AT_ONCE = 2000
 _API = "/api/v1"
 
 
@@ -123,6 +124,33 @@ class Api:
         }
         return Series.of(self._get(f"{_run(run_id)}/series", query))
 
+    def tensors(self, run_id: str) -> list[dict[str, Any]]:
+        """The run's tensors in the order of the network: ``name`` and what is known of each."""
+        return list(self._get(f"{_run(run_id)}/tensors")["items"])
+
+    def frame(
+        self,
+        run_id: str,
+        *,
+        step: int | None = None,
+        tensor: str | None = None,
+        histograms: bool = False,
+        rank: int | None = None,
+    ) -> dict[str, Any]:
+        """All statistics of the tensors at the newest step at or before ``step`` that has them: ``step``,
+        ``tensors``, ``stats`` (name -> ``step``, ``values``) and, where asked for, ``hist_log2`` (``step``,
+        ``counts`` by tensor).
+        """
+        query = {"step": step, "tensor": tensor, "histograms": "true" if histograms else None, "rank": rank}
+        return dict(self._get(f"{_run(run_id)}/frame", query))
+
+    def histogram(
+        self, run_id: str, tensor: str, *, first: int | None = None, last: int | None = None
+    ) -> dict[str, Any]:
+        """A tensor's histograms of exponents: ``step``, ``lowest``, ``counts``."""
+        query = {"tensor": tensor, "from": first, "to": last, "columns": 500}
+        return dict(self._get(f"{_run(run_id)}/histogram", query))
+
     def lines(
         self,
         run_id: str,
@@ -181,6 +209,26 @@ class Api:
         """What a person does: acknowledge, resolve, reopen, note, not_the_cause."""
         body = {"action": action} | ({} if note is None else {"note": note})
         return Alert.of(self._connection.json("PATCH", f"{_API}/alerts/{quote(alert_id, safe='')}", body))
+
+    def act_on(
+        self,
+        alert_ids: Iterable[str],
+        action: str,
+        *,
+        note: str | None = None,
+        mute_until: str | None = None,
+    ) -> list[dict[str, Any]]:
+        """Does the same to many alerts. Of each: ``id``, ``before``, ``after`` (states) and ``error``, which
+        is None unless nothing was done to it. Requests hold up to 2,000; each is done whole or not at all.
+        """
+        ids = list(dict.fromkeys(alert_ids))
+        more = {"note": note, "mute_until": mute_until}
+        body = {"action": action} | {name: value for name, value in more.items() if value is not None}
+        done: list[dict[str, Any]] = []
+        for first in range(0, len(ids), ACTED_ON_AT_ONCE):
+            part = body | {"alerts": ids[first : first + ACTED_ON_AT_ONCE]}
+            done += self._connection.json("POST", f"{_API}/alerts/actions", part)["items"]
+        return done
 
     def channels(self) -> list[dict[str, Any]]:
         return list(self._pages("/channels", {}))

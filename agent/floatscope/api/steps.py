@@ -53,7 +53,9 @@ def lines(
                     at, skipping, failures = place, None, 0
                     yield line
             return
-        except (CutOff, NotReached):
+        except (CutOff, NotReached) as error:
+            if isinstance(error, NotReached) and not has_head:
+                raise  # the connection has tried again already, and there is nothing to take up
             failures += 1
             if failures >= ATTEMPTS:
                 raise

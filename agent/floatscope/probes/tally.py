@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from floatscope.probes.block_spread import spread_block
 from floatscope.probes.measure import FIELDS, from_device
 from floatscope.probes.readout import Readout
 from floatscope.probes.statistics import combine
@@ -23,6 +24,7 @@ MakeBlock = Callable[..., Block]
 """Makes a block from [n, FIELDS], ``names`` and ``has_scale`` (see ``statistics.statistics``)."""
 
 Counts = list[tuple[int, NDArray[np.int64]]]
+Spreads = list[tuple[int, NDArray[np.float64]]]
 
 MOST_PASSES = 64  # of a step that are measured; a loop that never ends its step fills no memory
 
@@ -41,6 +43,8 @@ class Tally:
         self._host_counts: Counts = []
         self._device: dict[torch.device, list[tuple[int, Tensor]]] = {}
         self._device_counts: dict[torch.device, list[tuple[int, Tensor]]] = {}
+        self._host_spreads: Spreads = []
+        self._device_spreads: dict[torch.device, list[tuple[int, Tensor]]] = {}
 
     @property
     def has_readings(self) -> bool:
@@ -86,6 +90,13 @@ class Tally:
         if counts is not None:
             self._device_counts.setdefault(counts.device, []).append((slot, counts))
 
+    def add_spread(self, slot: int, moments: Tensor) -> None:
+        """The tensor's ``block_spread``, of a step with a histogram, where it is."""
+        if moments.device.type == "cpu":
+            self._host_spreads.append((slot, moments.double().numpy()))
+        else:
+            self._device_spreads.setdefault(moments.device, []).append((slot, moments))
+
     def _next(self, slot: int) -> int:
         self._met[slot] = self._met.get(slot, 0) + 1
         self._slots.append(slot)
@@ -100,21 +111,25 @@ class Tally:
             tuple(self._names),
             np.array(self._has_scale, bool),
             self._make_block,
-            parts=len(self._device) + len(self._device_counts),
+            parts=len(self._device) + len(self._device_counts) + len(self._device_spreads),
         )
         for index, values in self._host:
             step.calls[index] = values
         step.counts.extend(self._host_counts)
+        step.spreads.extend(self._host_spreads)
         for vectors in self._device.values():
             order = np.array([index for index, _ in vectors], np.intp)
             readout.add(torch.cat([vector for _, vector in vectors]), partial(step.fill, order))
         for histograms in self._device_counts.values():
             slots = [slot for slot, _ in histograms]
             readout.add(torch.cat([counts for _, counts in histograms]), partial(step.fill_counts, slots))
+        for spreads in self._device_spreads.values():
+            slots = [slot for slot, _ in spreads]
+            readout.add(torch.cat([moments for _, moments in spreads]), partial(step.fill_spreads, slots))
         if not step.parts:
             readout.add_work(step.finish, nbytes=step.nbytes)
-        self._slots, self._host, self._host_counts = [], [], []
-        self._device, self._device_counts = {}, {}
+        self._slots, self._host, self._host_counts, self._host_spreads = [], [], [], []
+        self._device, self._device_counts, self._device_spreads = {}, {}, {}
         self._met.clear()
 
 
@@ -132,6 +147,7 @@ class _Step:
     ) -> None:
         self.calls = np.zeros((len(slots), len(FIELDS)))
         self.counts: Counts = []
+        self.spreads: Spreads = []
         self.parts = parts
         self._slots = slots
         self._names = names
@@ -141,7 +157,7 @@ class _Step:
     @property
     def nbytes(self) -> int:
         """Memory of the measurements."""
-        return self.calls.nbytes + sum(counts.nbytes for _, counts in self.counts)
+        return self.calls.nbytes + sum(found.nbytes for _, found in (*self.counts, *self.spreads))
 
     def fill(self, order: NDArray[np.intp], values: NDArray[np.float64], row: Row) -> None:
         self.calls[order] = from_device(values)
@@ -150,6 +166,10 @@ class _Step:
     def fill_counts(self, slots: list[int], values: NDArray[np.float64], row: Row) -> None:
         for slot, counts in zip(slots, values.reshape(-1, HIST_BINS).astype(np.int64), strict=True):
             self.counts.append((slot, counts))
+        self._part_has_come(row)
+
+    def fill_spreads(self, slots: list[int], values: NDArray[np.float64], row: Row) -> None:
+        self.spreads.extend(zip(slots, values.reshape(len(slots), -1), strict=True))
         self._part_has_come(row)
 
     def _part_has_come(self, row: Row) -> None:
@@ -163,6 +183,8 @@ class _Step:
         found = combine(self.calls, self._slots, len(self._names))[met]
         names = tuple(self._names[i] for i in met)
         row.blocks.append(self._make_block(found, names=names, has_scale=self._has_scale[met]))
+        if self.spreads:
+            row.blocks.append(spread_block(self.spreads, self._names))
         if self.counts:
             row.histograms.append(_summed(self.counts, self._names))
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from floatscope.catalog import Catalog
 from floatscope.guard import Guard
 from floatscope.look import GLANCE, Look
+from floatscope.probes.block_spread import block_spread
 from floatscope.probes.counters import MOST_ELEMENTS, DeviceCounters
 from floatscope.probes.exponents import exponents
 from floatscope.probes.lanes import is_capturing
@@ -146,10 +147,15 @@ class TensorStats:
         facts: dict[str, Any] = {"call_order": self._order.of(layer)}
         if kind is not None:
             facts["format"] = kind.name
+        if x.dim() > 1:
+            facts["row_length"] = x.shape[-1]
         if every > 1:
             facts["rows_every"] = every
         with_histogram = self._is_histogram_step or layer in self.look.suspects
         self._add(self._real, slot, x, cast, scale, kind, with_histogram=with_histogram)
+        if with_histogram:
+            part = row_sample(x, None, most=MOST_ELEMENTS)  # it makes a copy
+            self._real.add_spread(slot, block_spread(x if part is None else part.of(x)))
         if self._check is not None and is_checked:
             facts["would_be"] = self._check.name
             cast, wanted = cast_as(x, self._check)

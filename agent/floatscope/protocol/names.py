@@ -47,6 +47,7 @@ MAX_STEP = 2**53 - 1  # a step survives a trip through a JSON reader that knows 
 HIST_BINS = 64  # exponents -40 to 23, clamped at the ends
 
 _RUN_ID = re.compile(RUN_ID_PATTERN)
+_CONTROL = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029]")
 
 
 def split_tensor(name: str) -> tuple[str, str]:
@@ -77,7 +78,7 @@ def check_name(name: object, *, field: str) -> str:
         raise ProtocolError(field, "a name in valid UTF-8", name) from error
     if size > MAX_NAME_BYTES:
         raise ProtocolError(field, "a name of 1 to 1,024 bytes", f"{size:,} bytes: {name[:40]}...")
-    if any(c < " " or "\x7f" <= c <= "\x9f" or c in "\u2028\u2029" for c in name):
+    if _CONTROL.search(name) is not None:
         raise ProtocolError(field, "a name without control characters", name)
     return name
 

@@ -9,6 +9,7 @@ from typing import Any
 from floatscope.protocol.errors import ProtocolError
 from floatscope.protocol.formats import FORMATS
 from floatscope.protocol.names import MAX_TENSORS, check_name, check_run_id
+from floatscope.protocol.preflight_field import preflight_field
 from floatscope.protocol.strict_json import whole
 
 TensorTable = dict[str, dict[str, Any]]
@@ -23,7 +24,8 @@ class RunInfo:
     """A run as described by whoever sends it; every field may be unknown (None, or an empty mapping).
 
     tensors: name -> {"format", "call_order", "recipe"}, each optional.  ``recipe["name"]`` is one of
-    ``names.RECIPES``. extra: fields this version does not know, kept as they came.
+    ``names.RECIPES``. preflight: the document ``floatscope.preflight/1`` of the run's machine.  extra: fields
+    this version does not know, kept as they came.
     """
 
     name: str | None = None
@@ -36,6 +38,7 @@ class RunInfo:
     config: Mapping[str, Any] = field(default_factory=dict)
     status: str | None = None
     reason: str | None = None
+    preflight: Mapping[str, Any] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -60,6 +63,8 @@ class RunInfo:
             check_name(known["recipe"]["name"], field=f"{field}.recipe.name")
         if "tensors" in given:
             known["tensors"] = tensor_table(given.pop("tensors"), field=f"{field}.tensors")
+        if "preflight" in given:
+            known["preflight"] = preflight_field(given.pop("preflight"), field=f"{field}.preflight")
         if "status" in given:
             known["status"] = _one_of(given.pop("status"), STATUSES, field=f"{field}.status")
         if "reason" in given:
@@ -72,7 +77,7 @@ class RunInfo:
         for key in ("name", "project", "baseline", "vocab_size", "ranks", "status", "reason"):
             if getattr(self, key) is not None:
                 out[key] = getattr(self, key)
-        for key in ("recipe", "tensors", "config"):
+        for key in ("recipe", "tensors", "config", "preflight"):
             if getattr(self, key):
                 out[key] = {k: v for k, v in getattr(self, key).items()}
         return out
@@ -89,7 +94,7 @@ class RunInfo:
         for key in ("name", "project", "baseline", "vocab_size", "ranks", "status", "reason"):
             if getattr(later, key) is not None:
                 changes[key] = getattr(later, key)
-        for key in ("recipe", "config"):
+        for key in ("recipe", "config", "preflight"):
             if getattr(later, key):
                 changes[key] = getattr(later, key)
         return replace(self, **changes)

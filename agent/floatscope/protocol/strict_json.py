@@ -20,13 +20,19 @@ _NON_FINITE = {
 
 
 def plain(value: Any) -> Any:
-    """The same structure with every non-finite float replaced by its string, ready for any JSON writer."""
+    """The same structure, ready for any JSON writer.
+
+    Every non-finite float is replaced by its string, and in texts what no encoding can write (surrogates,
+    as of a file's name or a variable that is not UTF-8) by "?".
+    """
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", "replace").decode("utf-8")
     if isinstance(value, float):
         if math.isfinite(value):
             return value
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, dict):
-        return {str(k): plain(v) for k, v in value.items()}
+        return {plain(str(k)): plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
         return [plain(v) for v in value]
     return value
@@ -38,6 +44,14 @@ def dumps(value: Any) -> str:
     Raises TypeError for what JSON cannot hold.
     """
     return json.dumps(plain(value), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def check_writable(value: Any) -> None:
+    """Raises UnicodeEncodeError for a text that no encoding takes, RecursionError for endless nesting.
+
+    For who receives: ``dumps`` would write such a text with "?" in place of what cannot be written.
+    """
+    json.dumps(value, ensure_ascii=False).encode()
 
 
 def refuse_too_many(text: bytes, *, most: int, field: str = "body") -> None:

@@ -1,0 +1,1 @@
+"""What GPUs can do at most, as a table with sources."""
