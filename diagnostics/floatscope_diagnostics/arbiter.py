@@ -172,6 +172,8 @@ def _with_rival(winner: Finding, rival: Finding) -> Finding:
             winner,
             onset=first.onset,
             onset_last=first.onset_last,
+            summary=_told(first, winner),
+            evidence=tuple(dict.fromkeys((*first.evidence, *winner.evidence))),
             tensors=first.tensors or winner.tensors,
             detected=max(min(winner.detected, rival.detected), first.onset),
             affected=max(winner.affected, rival.affected),
@@ -185,6 +187,14 @@ def _with_rival(winner: Finding, rival: Finding) -> Finding:
         told = Alternative(rival.cause, rival.confidence, against, test=rival.decisive_test, rule=rival.rule)
         alternatives = (*alternatives, told)
     return replace(winner, alternatives=alternatives)
+
+
+def _told(first: Finding, winner: Finding) -> str:
+    """The words for two findings of one cause that are one incident, whose onset is ``first``'s: they name
+    the step of that onset and the kind of ``winner``."""
+    if first is winner or first.kind == winner.kind:
+        return first.summary
+    return f"{winner.summary} First sign: {first.summary}"
 
 
 def _merge_ranks(candidates: Sequence[Finding], stride: int) -> list[Finding]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+
+from floatscope_diagnostics.reports.terminal import plain
 
 OK, FOUND, UNREADABLE, INTERNAL = 0, 1, 2, 3
 
@@ -28,7 +31,16 @@ def run_command(
     except KeyboardInterrupt:
         sys.stderr.write(f"{parser.prog}: interrupted\n")
         return UNREADABLE
-    except Exception:
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            sys.stderr.write(f"{parser.prog}: nothing more can be written: {error.strerror}\n")
+            return UNREADABLE
         traceback.print_exc()
         sys.stderr.write(f"{parser.prog}: internal error; please report it with the lines above\n")
         return INTERNAL
+
+
+def refused(prog: str, why: str) -> int:
+    """Says on standard error why a command cannot answer. Returns UNREADABLE."""
+    print(f"{prog}: {plain(why)}", file=sys.stderr)  # noqa: T201
+    return UNREADABLE

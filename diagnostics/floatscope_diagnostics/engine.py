@@ -28,6 +28,8 @@ from floatscope_diagnostics.episodes import Symptom
 from floatscope_diagnostics.lifecycle import incident_id, incident_ids, state_of
 from floatscope_diagnostics.log_next import wishes
 from floatscope_diagnostics.logged import LoggedSteps, seen_stats
+from floatscope_diagnostics.machine import Machine
+from floatscope_diagnostics.machine_hints import hinted
 from floatscope_diagnostics.not_checked import LogGaps, unchecked
 from floatscope_diagnostics.rule import Finding, Rule, RunFacts, Symptoms, Window
 from floatscope_diagnostics.rule_settings import RuleSettings
@@ -37,7 +39,7 @@ from floatscope_diagnostics.stream import RankStream
 from floatscope_diagnostics.summary import summarize
 from floatscope_diagnostics.verdict import Judged, Source, Verdict, status_of
 
-STATE_VERSION = 5
+STATE_VERSION = 6
 MOST_SEGMENTS = 32  # listed in the source, the newest
 # No scalar of a training run lies beyond these; between them ratios and squares are exact enough and finite.
 LARGEST, SMALLEST = 1e30, 1e-37
@@ -74,6 +76,7 @@ class Engine:
         self._formats: dict[str, str] = {}
         self._forward_order: tuple[str, ...] = ()
         self._call_order: dict[str, int] = {}
+        self._machine = Machine.of(run.preflight)
 
     def feed(self, batch: Batch, rank: int = 0, segment: int | None = None) -> None:
         """Judges the steps of one batch of one rank.
@@ -105,6 +108,8 @@ class Engine:
         """Merges a later description: more tensors, another recipe, status or reason."""
         before = self.run.recipe
         self.run = self.run.merged(run)
+        if run.preflight:
+            self._machine = Machine.of(self.run.preflight)
         self.columns.update_run(self.run)
         if dict(before) != dict(self.run.recipe):
             for rank in sorted(self._streams):
@@ -144,7 +149,7 @@ class Engine:
         for finding in judgement.findings:
             state = state_of(finding, rules=rules, symptoms=symptoms, window=window, run=facts)
             before = explained.get(id(finding), [])
-            shown = self.settings.judged(self._placed(finding, before))
+            shown = self.settings.judged(self._placed(hinted(finding, self._machine), before))
             if state != "recovered":
                 shown = replace(shown, log_next=wishes(shown, rules, gaps))
             findings.append(Judged(ids[id(finding)], shown, state))
@@ -214,6 +219,7 @@ class Engine:
             forward_order=self._forward_order,
             call_order=self._call_order,
             stats_every=max((s.coverage.measured_every() for s in streams), default=1),
+            machine=self._machine,
         )
 
     def gaps(self) -> LogGaps:
@@ -317,6 +323,7 @@ class Engine:
         notes = [] if stream is None else [f"step numbers restart after step {s}" for s in stream.seams]
         if stream is not None:
             notes += [f"steps {a} to {b} were lost before they could be sent" for a, b in stream.holes]
+        notes += self._machine.notes()
         return Source(
             steps=0 if stream is None else stream.steps,
             first_step=facts.first_step,

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from floatscope.protocol.names import split_tensor
 from floatscope_diagnostics.clues import Clues
 from floatscope_diagnostics.episodes import Symptom
+from floatscope_diagnostics.machine import Machine
 from floatscope_diagnostics.thresholds import Threshold
 
 Severity = Literal["info", "warning", "critical"]
@@ -184,6 +185,7 @@ class RunFacts:
 
     stats: (role, stat) pairs seen.  stats_every: steps from one with tensor statistics to the next.  scalars:
     names seen.  thresholds: those of the rule that is asked, where they were moved.
+    machine: as its preflight saw it.
     """
 
     recipe: Mapping[str, Any]
@@ -203,6 +205,7 @@ class RunFacts:
     call_order: Mapping[str, int]
     stats_every: int = 1
     thresholds: Mapping[str, float] = field(default_factory=dict)
+    machine: Machine = field(default_factory=Machine)
 
     @property
     def curves_only(self) -> bool:

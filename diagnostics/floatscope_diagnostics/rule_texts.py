@@ -7,6 +7,7 @@ import inspect
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from types import ModuleType
 
 from floatscope_diagnostics.rule import FAMILY_OF, SEVERITIES, Need, Rule
@@ -49,8 +50,12 @@ class RuleText:
         return f"{DOCS}/{self.rule.code}.md"
 
 
+@cache
 def texts() -> tuple[RuleText, ...]:
-    """All rules, by code. Raises ValueError when a docstring lacks a heading."""
+    """All rules, by code; their files are read once in a process.
+
+    Raises ValueError when a docstring lacks a heading.
+    """
     return tuple(sorted((text_of(module) for module in load_modules()), key=lambda t: t.rule.code))
 
 

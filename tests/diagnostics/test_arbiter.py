@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from floatscope_diagnostics.arbiter import MEMORY_ROWS, judge
@@ -63,3 +65,13 @@ def test_of_two_that_begin_together_the_surer_is_named_and_the_other_an_alternat
     found = judge(pair).findings
     assert [f.cause for f in found] == [surer]
     assert {"data_shift", "stall"} <= {surer, *(a.cause for a in found[0].alternatives)}
+
+
+@pytest.mark.parametrize("first_kind", ["frozen", "recompute"])
+def test_one_cause_seen_twice_is_told_from_its_onset_on(first_kind: str) -> None:
+    first = replace(finding("scale_state_fault", 100, confidence=0.8), kind=first_kind)
+    later = replace(finding("scale_state_fault", 175, confidence=0.95), kind="frozen")
+    (found,) = judge([first, later]).findings
+    assert (found.onset, found.kind) == (100, "frozen")
+    assert "at 100" in found.summary
+    assert ("at 175" in found.summary) == (first_kind != "frozen")

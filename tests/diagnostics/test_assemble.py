@@ -328,7 +328,7 @@ pieces_of_any_kind = st.builds(
 
 
 @given(st.lists(pieces_of_any_kind, max_size=60))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_any_pieces_give_rows_with_rising_steps(pieces: list[Piece]) -> None:
     records = Records()
     for number, piece in enumerate(pieces, start=1):

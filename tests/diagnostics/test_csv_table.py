@@ -42,7 +42,7 @@ def blocks(draw: st.DrawFn) -> bytes:
 
 
 @pytest.mark.parametrize("pandas", [True, False])
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(data=blocks())
 def test_both_ways_read_the_same(data: bytes, pandas: bool) -> None:
     quick = read_plain(data, ",", 3, large=pandas)

@@ -15,6 +15,7 @@ from floatscope_diagnostics.rule import FAMILY_OF
 from floatscope_diagnostics.rule_docs import pages
 from floatscope_diagnostics.rule_texts import HEADINGS
 from tests.diagnostics.case import Case, alarms, diagnose
+from tests.diagnostics.cases.scale_state_fault import FAULT as FROZEN_AT
 from tests.diagnostics.test_rules import all_cases
 
 FRAMEWORKS = ("transformer_engine", "torchao", "megatron", "deepspeed")
@@ -263,3 +264,13 @@ def test_a_loss_that_is_nan_is_enough_where_bad_values_are_not_counted() -> None
         first = min(w.onset[1] for w in case.want)
         assert onsets, name
         assert min(onsets) <= first + 1, (name, onsets)
+
+
+def test_the_evidence_of_a_frozen_scale_says_which_side_it_is_on() -> None:
+    (case,) = (c for n, c in all_cases() if n.endswith("too low, then too high"))
+    (found,) = alarms(diagnose(case))
+    low, high = (e for e in found["evidence"] if e["signal"] == "scale against the shadow scale, log2")
+    assert low["value"] < 0.0 < high["value"]
+    assert low["step"] < high["step"]
+    assert found["onset_window"][0] <= FROZEN_AT + 1 <= found["onset_step"] < high["step"]
+    assert f"since step {found['onset_step']}" in found["summary"]

@@ -51,6 +51,9 @@ def all_cases() -> list[tuple[str, Case]]:
 @pytest.mark.parametrize("case", [c for _, c in all_cases()], ids=[n for n, _ in all_cases()])
 def test_case(case: Case) -> None:
     verdict = diagnose(case)
+    for finding in verdict["findings"]:
+        told = re.search(r"[Ss]ince step ([0-9,]+)", finding["summary"])
+        assert told is None or int(told[1].replace(",", "")) == finding["onset_step"], finding["summary"]
     found = alarms(verdict)
     got = [(f["cause"], f["kind"], f["onset_step"], f["tensor"]) for f in found]
     assert [f["cause"] for f in found] == [w.cause for w in case.want], got

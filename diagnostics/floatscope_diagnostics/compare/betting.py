@@ -19,6 +19,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+Float64 = NDArray[np.float64]
+
 STAKES = (0.125, 0.5, 2.0)  # times 1 / scale: for differences far below, near and far above the noise
 _LOG_SUM = math.log(2.1098)  # sum over k >= 2 of 1 / (k log(k)^2)
 
@@ -84,6 +89,35 @@ class Bet:
             _floats(state["run"]),
             [int(b) for b in state["begun"]],
         )
+
+
+def played(excess: Float64, *, scale: float, log_weight: float, enough: float) -> tuple[int, int] | None:
+    """``Bet`` over many blocks at once, each with the same share of the bet: the block at which the logarithm
+    of its capital reaches ``enough``, and where the most successful bet began. None if it never does.
+
+    excess: [K], as of ``Bet.add``. With W the sum of what was won up to a block, the capital after block k is
+    exp(W_k) times the sum over j <= k of the share times exp(-W_(j-1)), and the best single bet began at the
+    last minimum of W before k.
+    """
+    before = np.zeros((len(STAKES), len(excess) + 1))
+    for row, stake in zip(before, STAKES, strict=True):
+        np.cumsum(_log_one_plus_tanhs(stake / scale * excess), out=row[1:])
+    staked = np.logaddexp.accumulate(-before[:, :-1], axis=1)
+    capital = before[:, 1:] + staked + log_weight
+    total = np.logaddexp.reduce(capital, axis=0) - math.log(len(STAKES))
+    reached = np.flatnonzero(total >= enough)
+    if not len(reached):
+        return None
+    block = int(reached[0])
+    so_far = before[:, block::-1]  # from the block back to the first
+    at = np.argmin(so_far, axis=1)
+    best = int(np.argmax(before[:, block + 1] - so_far[np.arange(len(STAKES)), at]))
+    return block, block - int(at[best])
+
+
+def _log_one_plus_tanhs(x: Float64) -> Float64:
+    """``_log_one_plus_tanh`` of many."""
+    return math.log(2.0) - np.logaddexp(0.0, -2.0 * x)
 
 
 def _floats(values: Sequence[float]) -> list[float]:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from floatscope_diagnostics.compare.bootstrap import Band, mean_band
+from floatscope_diagnostics.compare.casts import LossyCast, lossy_casts
 from floatscope_diagnostics.compare.noise import normal_quantile
 from floatscope_diagnostics.compare.pairing import NotComparable, Pairs, pair
 from floatscope_diagnostics.compare.separation import Separation, last_stretch, separations
@@ -114,7 +115,8 @@ class Comparison:
 
     judged: the window the decision rests on.  parting: the first step at which the losses can be told apart.
     beyond_margin: the same for a difference larger than the margin.  since: the step from which on the runs
-    are apart as they are at the end, None if they are not.
+    are apart as they are at the end, None if they are not.  casts: of the run, that lose too much at its end;
+    None where the statistics of tensors were not read.
     """
 
     run: Side
@@ -136,6 +138,7 @@ class Comparison:
     tensors: TensorParting
     needed: Needed
     decision: Decision
+    casts: tuple[LossyCast, ...] | None = ()
 
 
 def compare(run: Side, base: Side, settings: Settings) -> Comparison:
@@ -188,6 +191,7 @@ def compare(run: Side, base: Side, settings: Settings) -> Comparison:
         tensors=tensors,
         needed=needed,
         decision=decision,
+        casts=lossy_casts(run.run, run.tensors),
     )
 
 

@@ -8,7 +8,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from floatscope_diagnostics.compare.gate import Go
+from floatscope_diagnostics.compare.go_report import go_lines
 from floatscope_diagnostics.compare.judge import Comparison, Window
+from floatscope_diagnostics.compare.settled import settled
 from floatscope_diagnostics.compare.tensor_limits import UNITS
 from floatscope_diagnostics.compare.tensor_log import NONFINITE_GRAD
 from floatscope_diagnostics.compare.tensors import Parted, TensorParting
@@ -27,12 +30,16 @@ DRAWN = 48
 LEVELS = "▁▂▃▄▅▆▇█"
 
 
-def report(c: Comparison, style: Style) -> str:
-    """The whole report."""
+def report(c: Comparison, style: Style, go: Go | None = None) -> str:
+    """The whole report; the decision first, where there is one."""
     lines = [*_head(c), ""]
+    if go is not None:
+        lines += [*go_lines(go, style), ""]
     sign, severity = SIGNS[c.decision]
     lines.append(style.paint(sign, severity))
     lines += _wrapped("  ", sentence(c))
+    if go is not None:
+        lines += _wrapped("  ", _beside_decision(c, go))
     lines.append("")
     lines += _entry("Paired" if c.pairs.paired else "Not paired", _pairing(c))
     lines += list(_differences(c))
@@ -58,6 +65,19 @@ def report(c: Comparison, style: Style) -> str:
         for note in side.notes:
             lines += _entry("Note", f"{side.label}: {note}")
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _beside_decision(c: Comparison, go: Go) -> str:
+    """Why this part has other numbers than the decision above it."""
+    margin, other = c.settings.margin, float(go.shown_limits["margin_nats"])
+    counted = settled(c).step
+    from_step = f" and counts from step {counted[0]:,} on" if len(counted) else ""
+    if margin == other:
+        return f"This is over all steps or the last part; the decision above has the same margin{from_step}."
+    return (
+        f"This asks whether the runs differ by more than two healthy ones do by chance ({margin:g} nats), "
+        f"over all steps or the last part; the decision above is held against {nats(other)} nats{from_step}."
+    )
 
 
 def _head(c: Comparison) -> Iterator[str]:
@@ -147,7 +167,10 @@ def _separation(c: Comparison) -> str:
         else:
             b = c.beyond_margin
             said.append(f"by more than {b.beyond:g} since {b.onset_step:,}, proven at {b.proven_step:,}")
-        if c.since is None:
+        turned = _turned(c, p.sign)
+        if turned:
+            said.append(turned)
+        elif c.since is None:
             said.append("in the last part they cannot be told apart")
         elif c.since > p.proven_step:
             said.append(f"as they are now since about step {c.since:,}")
@@ -162,6 +185,15 @@ def _separation(c: Comparison) -> str:
     elif c.pairs.paired and c.pairs.step[0] < c.first_difference:
         said.append(f"equal to the last digit before step {c.first_difference:,}")
     return "; ".join(said)
+
+
+def _turned(c: Comparison, sign: int) -> str:
+    """The side on which RUN is in the end, where it is not the one on which it was first; "" else."""
+    side = "below" if sign > 0 else "above"
+    for window, where in ((c.judged, "on the judged steps"), (c.whole, "on the whole")):
+        if window is not None and window.band.excludes(0.0) and window.band.mean * sign < 0.0:
+            return f"it has turned since: {where} RUN is {side} BASELINE"
+    return ""
 
 
 def _shape(c: Comparison) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from floatscope_diagnostics.compare.betting import Bet
+from floatscope_diagnostics.compare.betting import played
 
 Float64 = NDArray[np.float64]
 
@@ -47,6 +47,8 @@ def separations(gap: Float64, *, alpha: float, margin: float = 0.0) -> list[Sepa
     if n < MIN_BLOCKS or not gap.any():
         return []
     size = float(np.abs(gap).max())
+    if margin > size * 1e9:  # none is near it; a quotient of the two may not be finite
+        return []
     unit, edge = gap / size, margin / size
     width = max(block_length(unit), math.ceil(n / MAX_BLOCKS))
     width = max(min(width, n // WANTED_BLOCKS), 1)
@@ -62,15 +64,13 @@ def separations(gap: Float64, *, alpha: float, margin: float = 0.0) -> list[Sepa
         scale = _typical(excess)
         if scale == 0.0:
             continue
-        bet = Bet()
-        for k, value in enumerate(excess.tolist()):
-            bet.add(value, scale=scale, log_weight=weight)
-            if bet.log_capital() < enough:
-                continue
-            proven = min((k + 1) * width, n) - 1
-            onset = _sharpened(sign * unit, bet.beginning() * width, proven, width, edge)
-            found.append(Separation(sign, onset, proven, margin))
-            break
+        won = played(excess, scale=scale, log_weight=weight, enough=enough)
+        if won is None:
+            continue
+        block, begun = won
+        proven = min((block + 1) * width, n) - 1
+        onset = _sharpened(sign * unit, begun * width, proven, width, edge)
+        found.append(Separation(sign, onset, proven, margin))
     return sorted(found, key=lambda s: s.proven)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from floatscope.protocol.batch import Batch
 from floatscope.protocol.runinfo import RunInfo
 from floatscope_diagnostics.compare.tensor_log import TensorLog
+from floatscope_diagnostics.compare.traces import TRACED, Trace, trace_of
 from floatscope_diagnostics.readers.run_log import RunLog, UnreadableLog
 
 Float64 = NDArray[np.float64]
@@ -18,7 +19,7 @@ Int64 = NDArray[np.int64]
 
 EXTRAS = ("data_id", "loss_scale", "lr")
 LARGEST = 1e30  # as in the engine: no loss of a training run lies beyond
-MAX_STEPS = 20_000_000  # of one run: 640 MiB of losses
+MAX_STEPS = 20_000_000  # of one run: 1.5 GiB of scalars
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +28,7 @@ class Side:
 
     label: how the user named it.  step: int64 [N], ascending, each once.  loss: float64 [N], may hold NaN
     and Inf.  data_id, loss_scale, lr: float64 [N], NaN where not logged.  repeated: steps logged more than
-    once, of which the last counts.
+    once, of which the last counts.  traces: other scalars (``TRACED``) on steps of their own.
     """
 
     label: str
@@ -41,6 +42,7 @@ class Side:
     tensors: TensorLog
     repeated: int = 0
     notes: tuple[str, ...] = ()
+    traces: Mapping[str, Trace] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -93,7 +95,20 @@ def side_of(label: str, log: RunLog, *, first: int | None = None, last: int | No
         tensors=tensors,
         repeated=len(step) - len(chosen),
         notes=log.tally.all_notes(),
+        traces=_traces(parts, first, last),
     )
+
+
+def _traces(parts: Iterable[Batch], first: int | None, last: int | None) -> Mapping[str, Trace]:
+    out = {}
+    for name in TRACED:
+        having = [b for b in parts if name in b.scalar_names]
+        if not having:
+            continue
+        step = np.concatenate([b.step for b in having])
+        values, present = _column(having, name)
+        out[name] = trace_of(step, values, present & _between(step, first, last))
+    return out
 
 
 def _tamed(loss: Float64) -> Float64:
@@ -112,7 +127,7 @@ def _between(step: Int64, first: int | None, last: int | None) -> NDArray[np.boo
 
 def _scalars_only(batch: Batch) -> Batch:
     """The batch without what the tensor log has taken and with the scalars that are read."""
-    names = tuple(n for n in ("loss", *EXTRAS) if n in batch.scalar_names)
+    names = tuple(n for n in ("loss", *EXTRAS, *TRACED) if n in batch.scalar_names)
     kept = [batch.scalar_names.index(n) for n in names]
     return Batch(batch.step, batch.time, names, batch.scalars[:, kept], batch.scalars_present[:, kept])
 

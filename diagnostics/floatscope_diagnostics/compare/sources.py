@@ -82,7 +82,7 @@ def _fetched(run_id: str, server: Server, reading: Reading) -> Side:
                 raise UnreadableLog(f"the server {server.url} has no steps of this run")
             return side_of(run_id, log, first=reading.first, last=reading.last)
         except ApiError as error:
-            raise UnreadableLog(_refusal(error, server)) from error
+            raise UnreadableLog(refusal(error, server)) from error
 
 
 class _Lines(io.RawIOBase):
@@ -115,7 +115,8 @@ class _Lines(io.RawIOBase):
         return len(data)
 
 
-def _refusal(error: ApiError, server: Server) -> str:
+def refusal(error: ApiError, server: Server) -> str:
+    """What went wrong with a server, and what to do."""
     if isinstance(error, Refused):
         sent = "refuses the token" if server.token is not None else "wants a token"
         return f"the server {server.url} {sent} ({error.status}); set FLOATSCOPE_TOKEN or --token"

@@ -4,7 +4,11 @@ The gradient of a linear's weight is the sum over tokens of grad_output times in
 the two tensors' sizes. log2(grad_norm / (rms of input * rms of grad_output)) of a layer is steady, and what
 moves all layers alike (clipping, a loss scale, a batch whose tokens agree) goes away with the median over
 layers. A reduction that reads a buffer too early, or twice, breaks the relation in single layers of single
-steps.
+steps, and leaves the median where it was.
+
+Where the median itself leaves its level, the batch is another one: few tokens carry the gradient, and how few
+differs from layer to layer. Layers then scatter about as far as all of them moved, so the limit of a layer
+grows by as much. Hard batches come in bursts while a deep model is young; without this they are a race.
 
 Signal: ``weight_grad_flicker``, layers whose gradient does not fit in some steps and fits again in between.
 """
@@ -36,6 +40,7 @@ ROW_MAX = 2.0  # layers of one step that count; one odd batch moves several at o
 EXPECTED = 0.35  # odd layers a step that are no news
 ALARM = 5.0  # cumulative sum of odd layers beyond EXPECTED
 GAP_ROWS = 16
+LEVEL_FLOOR_LOG2 = 0.1  # of the median over layers: nothing is judged by it, its updates are clipped
 
 
 class WeightGradients:
@@ -43,6 +48,7 @@ class WeightGradients:
 
     def __init__(self) -> None:
         self.tracker = Tracker(np.array([[FLOOR_LOG2]]), 0)
+        self.common = Tracker(np.array([[LEVEL_FLOOR_LOG2]]), 1)  # the median over layers
         self.odd = np.zeros(0, bool)
         self.sum = 0.0
         self.since = -1
@@ -53,6 +59,7 @@ class WeightGradients:
 
     def seam(self) -> None:
         self.tracker.restart()
+        self.common.restart()
         self.odd[:] = False
         self.sum, self.since = 0.0, -1
 
@@ -69,9 +76,10 @@ class WeightGradients:
         known = fit[np.isfinite(fit)]
         if len(known) < MIN_LAYERS:
             return
-        fit -= float(np.partition(known, len(known) // 2)[len(known) // 2])
+        median = float(np.partition(known, len(known) // 2)[len(known) // 2])
+        fit -= median
         away = np.abs(fit - self.tracker.center[0])
-        limit = np.maximum(ODD_LOG2, ODD_SIGMA * self.tracker.deviation()[0])
+        limit = np.maximum(ODD_LOG2, ODD_SIGMA * self.tracker.deviation()[0]) + self._moved(median)
         ready = self.tracker.count[0] >= READY_ROWS
         with np.errstate(invalid="ignore"):
             fresh = ready & ~self.odd & (away > limit)
@@ -80,6 +88,13 @@ class WeightGradients:
             )
         self._add(row, fresh, away)
         self.tracker.update(fit[None, :])
+        self.common.update(np.array([[median]]))
+
+    def _moved(self, median: float) -> float:
+        """Octaves by which all layers alike are away from their level."""
+        if self.common.count[0, 0] < READY_ROWS:
+            return 0.0
+        return abs(median - float(self.common.center[0, 0]))
 
     def _add(self, row: StatRow, fresh: Bool, away: Float64) -> None:
         self.sum = max(0.0, self.sum + min(float(fresh.sum()), ROW_MAX) - EXPECTED)
@@ -114,11 +129,18 @@ class WeightGradients:
         self._weight, self._input, self._grad = np.array(found, np.int64).reshape(-1, 3).T
 
     def state(self) -> dict[str, Any]:
-        return {"tracker": self.tracker.state(), "odd": self.odd, "sum": self.sum, "since": self.since}
+        return {
+            "tracker": self.tracker.state(),
+            "common": self.common.state(),
+            "odd": self.odd,
+            "sum": self.sum,
+            "since": self.since,
+        }
 
     @classmethod
     def load(cls, state: Mapping[str, Any]) -> WeightGradients:
         out = cls()
         out.tracker.load(state["tracker"])
+        out.common.load(state["common"])
         out.odd, out.sum, out.since = state["odd"], float(state["sum"]), int(state["since"])
         return out

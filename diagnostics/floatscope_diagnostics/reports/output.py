@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import secrets
 import sys
@@ -31,9 +32,15 @@ def check_target(target: str, *, option: str) -> None:
 
 
 def write(target: str, text: str, *, option: str) -> None:
-    """Writes the text at once: a reader sees the old file or the new one. Raises OutputError."""
+    """Writes the text at once: a reader sees the old file or the new one. Always UTF-8, as pages say of
+    themselves, also where standard output has another encoding. Raises OutputError.
+    """
     if target == STDOUT:
-        sys.stdout.write(text)
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.flush()
+            sys.stdout.buffer.write(text.encode())
+        else:
+            sys.stdout.write(text)
         return
     path = Path(target)
     if path.exists() and not path.is_file():  # a pipe or /dev/stdout: nothing to replace

@@ -9,11 +9,13 @@ Why it matters
 How it decides
     The first non-finite value of the run is in a weight, with a finite forward and backward in the step
     before. Or gradients come and go: the norm of a weight's gradient leaves what its input and grad_output
-    give, in one layer after the other, and is back in line in between; or the share of exactly zero gradients
-    leaves its level three times in 16 steps and returns each time.
+    give, by more than all layers moved together in that step, in one layer after the other, and is back in
+    line in between; or the share of exactly zero gradients leaves its level three times in 16 steps and
+    returns each time.
 What excludes it
     A share of zeros or a misfit that stays (accumulation precision, a faulty operation); underflow, a wrong
-    scale, no labels or skipped steps at the same time; NaN in an activation or gradient first.
+    scale, no labels or skipped steps at the same time; NaN in an activation or gradient first; hard batches,
+    in which all layers' gradients leave what goes into them at once.
 Known false positives
     Experts of a mixture that get no token in some steps look like zeros that come and go. A second process
     that writes into the gradients (a hook that drops some) does the same.

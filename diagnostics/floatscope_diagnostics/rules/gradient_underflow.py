@@ -10,6 +10,8 @@ How it decides
     underflow by 15 to 45 % all the time), or creeps up to it; the smallest gradients go first. In the first
     steps of a run, and while it warms up, nearly all of it must go for three steps in a row. A poisoned
     amax history, a lost or wrong scale, and an optimizer fault before it are other causes and exclude it.
+    Where the run's preflight knows a defect of the software that zeroes gradients (NVFP4 on compute
+    capability 12.x with Transformer Engine before 2.19), weight gradients that are zero are enough.
 What excludes it
     A poisoned amax history, a lost or wrong scale, an optimizer fault before it; a single attention
     projection with a right scale (attention logit growth).
@@ -41,6 +43,8 @@ from floatscope_diagnostics.rule import (
     about,
 )
 from floatscope_diagnostics.thresholds import Threshold
+from floatscope_diagnostics.zeroed_gradients import REMEDY as NVFP4_DEFECT
+from floatscope_diagnostics.zeroed_gradients import zeroed_gradients
 
 BACKWARD = ("/grad_output", "/grad_input", "/grad_weight")
 FLUSHED = Threshold(
@@ -131,6 +135,15 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             decisive_test="Run 50 steps with these gradients in BF16: the weights' grad_norm must rise.",
         )
     yield from _without_tensors(symptoms, window, run)
+    known = zeroed_gradients(
+        symptoms,
+        window,
+        run,
+        remedy=NVFP4_DEFECT,
+        decisive_test="Run 20 steps with stochastic rounding off: the linear layers' gradients are not 0.",
+    )
+    if known is not None:
+        yield known
 
 
 def _confidence(s: Symptom, gradients: tuple[str, ...], idle: bool) -> float:

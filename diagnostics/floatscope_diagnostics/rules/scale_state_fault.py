@@ -158,13 +158,15 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
         yield _finding(
             s, "lost_at_resume", 0.97, "is exactly 1, as in nearly all tensors at once,", "critical", symptoms
         )
+    alone = run.world_size == 1 or run.recipe.get("reduce_amax") is False
     for s in symptoms.of("scale_high"):
         kind = _kind_of_high(s, symptoms)
+        severity: Severity = "critical" if s.extra.get("spread", 0) > 0.5 else "warning"
+        low = _too_low_before(s, symptoms) if kind == "frozen" and alone else None
         what = "is higher than its amaxes allow"
-        yield _finding(
-            s, kind, 0.95, what, "critical" if s.extra.get("spread", 0) > 0.5 else "warning", symptoms
-        )
-    alone = run.world_size == 1 or run.recipe.get("reduce_amax") is False
+        if low is not None:
+            what = f"is lower than its amaxes explain since step {low.onset:,} and higher than they allow"
+        yield _finding(s, kind, 0.95, what, severity, symptoms, before=low)
     for s in symptoms.of("scale_low"):
         if alone or s.rank < 0:  # below 0: judged with the amaxes of all ranks
             kind = "recompute" if _half(s) else None if _moved(s) else "frozen"
@@ -232,6 +234,16 @@ def _written(s: Symptom) -> int | None:
     return int(written) + 1 if 0 <= written < s.onset else None
 
 
+def _too_low_before(high: Symptom, symptoms: Symptoms) -> Symptom | None:
+    """The same standstill from its other side: a scale that was not written between the two."""
+    written = high.extra.get("written", -1.0)
+    for low in symptoms.of("scale_low"):
+        same = (low.rank, low.segment) == (high.rank, high.segment) and low.tensor == high.tensor
+        if same and 0 <= written < low.onset < high.onset and not _half(low) and not _moved(low):
+            return low
+    return None
+
+
 def _half(s: Symptom) -> bool:
     count = s.extra.get("total_count", 0.0)
     return count > 0 and s.extra.get("total_half", 0.0) >= HALF_SHARE * count
@@ -284,7 +296,8 @@ def _off(s: Symptom) -> Evidence:
     if s.signal == "scale_nonfinite":
         return Evidence("scale", s.onset, s.value, "finite and above 0", s.tensor)
     shadow = "scale against the shadow scale, log2"
-    return Evidence(shadow, s.peak_step, s.peak, "0", s.peak_tensor or s.tensor)
+    peak = -s.peak if s.signal == "scale_low" else s.peak
+    return Evidence(shadow, s.peak_step, peak, "0", s.peak_tensor or s.tensor)
 
 
 def _finding(
@@ -296,7 +309,10 @@ def _finding(
     symptoms: Symptoms,
     *,
     onset: int | None = None,
+    before: Symptom | None = None,
 ) -> Finding:
+    """before: a sign of the same fault that came first; the onset is its."""
+    lead = before or s
     hurt = [
         x
         for name in ("clipping", "clipping_grad", "underflow")
@@ -310,14 +326,16 @@ def _finding(
         symptom="scale_anomaly",
         severity="critical" if hurt else severity,
         confidence=confidence,
-        onset=onset,
-        onset_first=_written(s) if kind == "frozen" else None,
+        onset=onset if before is None else before.onset,
+        detected=None if before is None else before.detected,
+        onset_first=_written(lead) if kind == "frozen" else None,
         order="backward"
         if s.tensor is not None and s.tensor.endswith(("grad_output", "grad_input"))
         else "forward",
         summary=f"The scale of {s.tensor} {what} {'since' if s.open or s.rows > 1 else 'at'} step {s.onset:,}"
         f"{f' ({len(s.tensors)} tensors)' if len(s.tensors) > 1 else ''}.",
         evidence=[
+            *([] if before is None else [_off(before)]),
             _off(s),
             *(
                 Evidence(

@@ -46,6 +46,17 @@ def clipped_now_and_then(step: int, tensors: Tensors, scalars: dict[str, float])
         tensors[f"{layer}/weight"]["grad_norm"] *= 0.1 if step % 5 == 0 else 1.0
 
 
+def hard_batches_in_a_burst(step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
+    """As a young, deep model has them: in seven steps of twenty few tokens carry the gradient. All layers'
+    gradients are larger than their inputs make them, each by another factor."""
+    fits(tensors)
+    if LATE <= step < LATE + 21 and step % 3 == 0:
+        for k, layer in enumerate(LAYERS):
+            octaves = 1.0 + (0.9, 0.0, 0.7, -0.8)[(k + step // 3) % 4]
+            tensors[f"{layer}/weight"]["grad_norm"] *= 2.0**octaves
+        scalars["grad_norm"] *= 4.0
+
+
 def zeros_stay(step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
     """The look-alike: every step loses as much."""
     if step >= FAULT:
@@ -55,6 +66,7 @@ def zeros_stay(step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
 TWO = Run(after=weight_first, extra_run={"ranks": 2})
 ZEROS = Run(after=zeros_come_and_go)
 MISFIT = Run(after=gradients_come_and_go, steps=110)
+BURST = Run(after=hard_batches_in_a_burst, steps=110)
 CLIPPED = Run(after=clipped_now_and_then, steps=110)
 SUM = Run(after=zeros_stay)
 CASES = [
@@ -64,6 +76,7 @@ CASES = [
          (Want("comm_overlap_race", (FAULT, FAULT + 3)),)),
     Case("the gradients of single layers are wrong in single steps", MISFIT.info(), MISFIT.rows(),
          (Want("comm_overlap_race", (LATE, LATE + 4)),)),
+    Case("hard batches in a burst: layers scatter as far as all moved", BURST.info(), BURST.rows()),
     Case("clipping makes all gradients smaller", CLIPPED.info(), CLIPPED.rows()),
     Case("zero gradients that stay are a sum in too few bits", SUM.info(), SUM.rows(),
          (Want("accumulation_precision", (FAULT, FAULT)),)),

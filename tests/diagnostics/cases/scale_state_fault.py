@@ -18,6 +18,12 @@ def rising(step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
         tensors[TARGET]["amax"] *= 1.3
 
 
+def falling_then_rising(step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
+    """The scale that stands still is too low first, and too high from FAULT + 20 on."""
+    if step >= FAULT:
+        tensors[TARGET]["amax"] *= 0.5 if step < FAULT + 20 else 6.0
+
+
 def nan_scale(step: int, tensors: Tensors, scalars: dict[str, float]) -> None:
     if step == FAULT:
         tensors[TARGET]["scale"] = float("inf")
@@ -123,6 +129,7 @@ def gone_back() -> list[dict[str, Any]]:
 SCRATCH, TOKENS = from_scratch(stride=1, vocab=True), from_scratch(stride=4096, vocab=False)
 TWO = Run(extra_run={"ranks": 2}).info()
 FROZEN = Run(freeze=frozen, before=rising)
+BOTH_SIDES = Run(freeze=frozen, before=falling_then_rising)
 INF = Run(before=nan_scale)
 IDLE = Run(before=idle)
 LOST = Run(before=lost, steps=31)
@@ -138,6 +145,8 @@ CASES = [
          (Want("scale_state_fault", (FAULT, FAULT + 8), "stale_fp8_copy", "blocks.0.mlp.fc2/weight"),)),
     Case("a scale that stands still while amax rises", FROZEN.info(), FROZEN.rows(),
          (Want("scale_state_fault", (FAULT, FAULT + 2), "frozen", TARGET),)),
+    Case("a scale that stands still is too low, then too high", BOTH_SIDES.info(), BOTH_SIDES.rows(),
+         (Want("scale_state_fault", (FAULT, FAULT + 9), "frozen", TARGET),)),
     Case("an infinite scale for one step", INF.info(), INF.rows(),
          (Want("scale_state_fault", (FAULT, FAULT), "nonfinite_scale", TARGET),)),
     Case("amax 0 once, then an infinite scale", IDLE.info(), IDLE.rows(),

@@ -19,7 +19,7 @@ TINY = ["--layers", "2", "--width", "32", "--heads", "2", "--hidden", "64", "--c
 TOP = {
     "schema", "run", "baseline", "decision", "summary", "settings", "pairing", "difference", "separation",
     "separation_beyond_margin", "apart_since_step", "loud_steps", "learning_rates_differ", "nonfinite",
-    "both_nonfinite_from", "shape", "tensors", "needed", "method",
+    "both_nonfinite_from", "shape", "tensors", "needed", "method", "go",
 }  # fmt: skip
 
 

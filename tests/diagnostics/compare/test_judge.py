@@ -13,12 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from floatscope_diagnostics.compare.document import document
+from floatscope_diagnostics.compare.go import decide
 from floatscope_diagnostics.compare.judge import Comparison, Settings, compare
+from floatscope_diagnostics.compare.limits import with_presets
 from floatscope_diagnostics.compare.pairing import NotComparable
 from floatscope_diagnostics.compare.report import report
 from floatscope_diagnostics.compare.words import sentence
 from floatscope_diagnostics.readers.run_log import UnreadableLog
 from floatscope_diagnostics.reports.terminal import Style
+from floatscope_diagnostics.verdict import plain_object
 from tests.diagnostics.compare.logs import Rows, curve, pair_of, rows_of, side
 
 
@@ -215,7 +218,10 @@ def test_any_two_logs_get_a_verdict_or_a_clear_refusal(a: list[Any], b: list[Any
         return
     text = json.dumps(document(found), allow_nan=False)
     assert '"decision"' in text
-    assert report(found, Style())
+    go = decide(found, with_presets((), {}))
+    assert go.verdict != "go"  # nobody has looked at its findings
+    assert report(found, Style(), go)
+    json.dumps(plain_object(go.to_json()), allow_nan=False)
 
 
 @settings(max_examples=60, deadline=None)

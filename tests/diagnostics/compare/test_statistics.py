@@ -14,7 +14,9 @@ from floatscope_diagnostics.compare.bootstrap import mean_band
 from floatscope_diagnostics.compare.noise import noise_of, student_quantile
 from floatscope_diagnostics.compare.separation import separations
 from floatscope_diagnostics.compare.shape import shape_of
+from floatscope_diagnostics.compare.stability import stability_gate
 from tests.diagnostics.compare.logs import autoregressive
+from tests.diagnostics.compare.pairs import pair
 
 VALUES = st.floats(allow_nan=False, allow_infinity=False)
 
@@ -127,3 +129,10 @@ def test_any_finite_series_gets_a_band_that_holds_its_mean(values: list[float]) 
     assert not math.isnan(band.low)
     separations(series, alpha=0.05)
     shape_of(np.arange(len(series)), series, confidence=0.95, apart=True)
+
+
+def test_spikes_that_were_not_counted_are_no_pass() -> None:
+    short = stability_gate(pair(n=100, grad_norm=[1.0] * 100))
+    assert short.state == "not_checked"
+    assert "too few steps to count loss spikes" in short.sentence.lower()
+    assert stability_gate(pair(n=300, grad_norm=[1.0] * 300)).state == "pass"

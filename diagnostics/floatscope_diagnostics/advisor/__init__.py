@@ -1,0 +1,1 @@
+"""Which layers of a run should leave FP8, what that would bring and cost, as settings to paste."""

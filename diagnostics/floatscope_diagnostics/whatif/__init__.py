@@ -1,0 +1,1 @@
+"""What another number format would do to a tensor, from its stored statistics."""
