@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,8 +13,14 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from floatscope.protocol import strict_json
+from floatscope_dashboards.page import Shell
 from floatscope_dashboards.pages import Pages
+from floatscope_dashboards.plain_pages import message_page, missing_page
+from floatscope_dashboards.say import Say
+from floatscope_server.callers import Caller
 from floatscope_server.errors import Problem
+from floatscope_server.language import say_of
+from floatscope_server.times import moment
 
 MACHINE_PATHS = ("/api/", "/openapi.json", "/healthz", "/readyz", "/metrics")
 """Where errors are problem documents whatever the client accepts."""
@@ -69,6 +76,35 @@ def told(
     path = str(request.scope["path"])
     if path.startswith(MACHINE_PATHS) or "text/html" not in request.headers.get("accept", ""):
         return ProblemAnswer(problem, headers=headers)
-    text = problem.detail if problem.hint is None else f"{problem.detail}; {problem.hint}"
-    html = pages.message(problem.status, problem.title, text[:1].upper() + text[1:])
+    say = say_of(request, pages)
+    if problem.status == 404:
+        known = problem.field != "run_id"
+        text = _sentence(problem.detail)
+        page = missing_page(say, path=path, title=problem.title, text=text, run_is_known=known)
+    else:
+        text = problem.detail if problem.hint is None else f"{problem.detail}; {problem.hint}"
+        page = message_page(say, status=problem.status, title=problem.title, text=_sentence(text))
+    html = pages.show(page, _frame(request, say))
     return HTMLResponse(html, status_code=problem.status, headers={**problem.headers, **(headers or {})})
+
+
+def _frame(request: Request, say: Say) -> Shell:
+    """The frame of a message: with navigation and search for whoever may read. It asks no database, since
+    that may be what is the matter.
+    """
+    caller = request.scope.get("state", {}).get("caller")
+    version = request.app.version
+    if not isinstance(caller, Caller) or not caller.may("read"):
+        return Shell(say, version)
+    return Shell(
+        say,
+        version,
+        moment(time.time()),
+        may=caller.scopes,
+        reader=caller.name,
+        session=caller.session,
+    )
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "?")) else ".")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -52,21 +53,28 @@ from floatscope_server.reference import Reference
 from floatscope_server.removing import Remover
 from floatscope_server.retention import Policy, Retention
 from floatscope_server.routes import (
+    advice,
     alerts,
     audit,
     batches,
     channels,
+    compare,
     deliveries,
     frames,
     health,
+    histogram,
     login,
     metrics,
     pages,
+    rankmap,
     reference,
     rules,
     runs,
+    search,
     series,
     silences,
+    ticks,
+    what_if,
 )
 from floatscope_server.routes import events as live
 from floatscope_server.routes import tokens as token_routes
@@ -276,6 +284,7 @@ def create_app(
         sweeper.start()
         retention.start()
         back_tests.start()
+        threading.Thread(target=services.pages.prepare, name="floatscope-templates", daemon=True).start()
         yield
         for worker in (
             back_tests,
@@ -329,6 +338,10 @@ def create_app(
         batches,
         frames,
         series,
+        histogram,
+        rankmap,
+        ticks,
+        search,
         alerts,
         silences,
         rules,
@@ -337,6 +350,9 @@ def create_app(
         live,
         token_routes,
         audit,
+        compare,
+        what_if,
+        advice,
     ):
         app.include_router(module.router, prefix=API)
     answer_errors(app)

@@ -8,6 +8,7 @@ from sqlalchemy import Connection
 
 from floatscope.protocol.names import MAX_STEP
 from floatscope_server.errors import Damaged, Unreachable
+from floatscope_server.levels import Level
 from floatscope_server.store import series_reads
 from floatscope_server.store.raw import Source
 from floatscope_server.store.stretches import Span
@@ -42,7 +43,11 @@ def loss_curve(
     Raises Damaged or Unreachable.
     """
     seen = series_reads.view(Source(c, run, rank, TensorTables(), objects, warm), Span(0, MAX_STEP))
-    level = series_reads.scalars(seen, ["loss"], points)["loss"]
+    return curve_of(series_reads.scalars(seen, ["loss"], points)["loss"], seen.first)
+
+
+def curve_of(level: Level, first: int) -> Curve:
+    """The curve of a summarised scalar whose steps begin at ``first``."""
     out: Curve = []
     if not len(level.bins) or level.last is None:
         return out
@@ -50,7 +55,7 @@ def loss_curve(
     value_of = dict(zip(level.bins.tolist(), values, strict=True))
     steps = level.bins.tolist() if level.width == 1 else range(int(level.bins[0]), int(level.bins[-1]) + 1)
     for at in steps:
-        begin = max(at * level.width, seen.first)
+        begin = max(at * level.width, first)
         if at not in value_of:
             out.append((begin, None))
             continue

@@ -13,6 +13,9 @@ from floatscope.protocol.formats import FORMATS
 SAT, HEADROOM = "sat", "headroom_log2"
 DERIVED = (SAT, HEADROOM)
 
+_LARGEST = {name: f.max_finite for name, f in FORMATS.items() if f.is_scaled}
+_NOTHING: Mapping[str, Any] = {}
+
 
 def needs(stat: str, stored: Sequence[str]) -> tuple[str, ...]:
     """The stored statistics that ``stat`` is read from, given those the run has; empty without them."""
@@ -26,8 +29,9 @@ def format_max(names: Sequence[str], tensors: Mapping[str, Mapping[str, Any]]) -
     """Largest finite value of each tensor's format, float32 [S]; NaN where the format is not known or takes
     no scale.
     """
-    known = (FORMATS.get(tensors.get(name, {}).get("format", "")) for name in names)
-    return np.array([f.max_finite if f is not None and f.is_scaled else np.nan for f in known], np.float32)
+    return np.array(
+        [_LARGEST.get(tensors.get(name, _NOTHING).get("format", ""), np.nan) for name in names], np.float32
+    )
 
 
 def derive(batch: Batch, stat: str, tensors: Mapping[str, Mapping[str, Any]]) -> tuple[Float32, Bool]:

@@ -26,7 +26,10 @@ REMEMBERED = 4096  # events a reader may have missed and still get after it come
 FLUSH_S = 0.25  # least time between two writes to one reader
 OVERLAP_S = 3.0  # by how much clocks of two workers may differ and news be late
 RESET = "reset"
-HEARTBEAT_S = 15.0  # below the 30 to 60 s after which proxies close a silent connection
+ALERT = "alert"
+BEAT_S = 5.0  # so often a silent stream says that it lives; proxies close one that is silent for 30 to 60 s
+BEAT = f'event: beat\ndata: {{"every_s":{BEAT_S:g}}}\n\n'
+"""An event, since scripts see no comments; without an id, so a reader that comes back goes on after news."""
 
 
 @dataclass(frozen=True)
@@ -48,13 +51,15 @@ class Event:
 
 
 class _Reader:
-    def __init__(self, run: str | None) -> None:
+    def __init__(self, run: str | None, *, all_alerts: bool) -> None:
         self.run = run
+        self.all_alerts = all_alerts
         self.pending: dict[tuple[Any, ...], Event] = {}
         self.wake = asyncio.Event()
 
     def offer(self, event: Event) -> None:
-        if self.run is None or event.kind == RESET or event.data.get("run") == self.run:
+        mine = self.run is None or event.data.get("run") == self.run
+        if mine or event.kind == RESET or (self.all_alerts and event.kind == ALERT):
             self.pending.pop(event.key, None)
             self.pending[event.key] = event
             self.wake.set()
@@ -113,9 +118,13 @@ class Events:
         """Who listens now."""
         return len(self._readers)
 
-    async def read(self, *, run: str | None, last_id: int | None) -> AsyncIterator[str]:
-        """Server-sent events as text, from the one after ``last_id``; ends when the hub closes."""
-        reader = _Reader(run)
+    async def read(
+        self, *, run: str | None, last_id: int | None, all_alerts: bool = False
+    ) -> AsyncIterator[str]:
+        """Server-sent events as text, from the one after ``last_id``; ends when the hub closes. With
+        ``all_alerts`` a reader of one run hears of the alerts of all.
+        """
+        reader = _Reader(run, all_alerts=all_alerts)
         if last_id is not None:
             known = last_id - self._overlap_us
             if known > max(self._last_id, int(self._clock() * 1e6)):  # the clock went back since: who knows
@@ -127,15 +136,15 @@ class Events:
                     reader.offer(event)
         self._readers.add(reader)
         try:
-            yield "retry: 2000\n: floatscope\n\n"
+            yield f"retry: 2000\n{BEAT}"
             while not self._closed:
                 try:
-                    await asyncio.wait_for(reader.wake.wait(), HEARTBEAT_S)
+                    await asyncio.wait_for(reader.wake.wait(), BEAT_S)
                 except TimeoutError:
-                    yield ": still here\n\n"
+                    yield BEAT
                     continue
                 except asyncio.TimeoutError:  # another class than TimeoutError before Python 3.11
-                    yield ": still here\n\n"
+                    yield BEAT
                     continue
                 reader.wake.clear()
                 waiting = sorted(reader.pending.values(), key=lambda event: event.id)

@@ -241,7 +241,7 @@ def brief(judgement: Judgement, *, segment: int) -> dict[str, Any] | None:
         return None
     said = BriefJudgement.of_verdict(judgement.verdict, segment=segment).to_json()
     try:
-        strict_json.dumps(said).encode()
+        strict_json.check_writable(said)
     except ValueError:  # as with alerts: what cannot be told costs no batch
         return None
     return said

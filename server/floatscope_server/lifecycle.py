@@ -234,7 +234,7 @@ def _check(run_id: str, described: RunInfo) -> None:
     if described.baseline == run_id:
         raise Refused("baseline", "the id of another run", "the run's own id")
     try:
-        strict_json.dumps(described.to_json()).encode()
+        strict_json.check_writable(described.to_json())
     except (UnicodeEncodeError, RecursionError) as error:
         raise Refused(
             "run", "valid Unicode text in every field, nested less deeply", type(error).__name__

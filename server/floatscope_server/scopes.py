@@ -43,12 +43,20 @@ TABLE: Mapping[tuple[str, str], str] = {
     ("GET", f"{_RUN}/series"): READ,
     ("GET", f"{_RUN}/heatmap"): READ,
     ("GET", f"{_RUN}/frame"): READ,
+    ("GET", f"{_RUN}/histogram"): READ,
+    ("GET", f"{_RUN}/rankmap"): READ,
+    ("GET", f"{_RUN}/ticks"): READ,
     ("GET", f"{_RUN}/steps"): READ,
+    ("GET", f"{_RUN}/what-if"): READ,
+    ("GET", f"{_RUN}/advice"): READ,
+    ("GET", f"{_API}/compare"): READ,
+    ("GET", f"{_API}/search"): READ,
     ("GET", f"{_API}/events"): READ,
     # alerts and who is told of them
     ("GET", f"{_API}/alerts"): READ,
     ("GET", f"{_API}/alerts/{{alert_id}}"): READ,
     ("PATCH", f"{_API}/alerts/{{alert_id}}"): WRITE,
+    ("POST", f"{_API}/alerts/actions"): WRITE,
     ("GET", f"{_API}/silences"): READ,
     ("GET", f"{_API}/silences/{{silence_id}}"): READ,
     ("POST", f"{_API}/silences"): WRITE,
@@ -79,7 +87,17 @@ TABLE: Mapping[tuple[str, str], str] = {
     # pages
     ("GET", "/"): READ,
     ("GET", "/runs/{run_id}"): READ,
+    ("GET", "/runs/{run_id}/tensors"): READ,
+    ("GET", "/runs/{run_id}/tensors/{tensor:path}"): READ,
+    ("GET", "/runs/{run_id}/report"): READ,
+    ("GET", "/runs/{run_id}/advice"): READ,
+    ("GET", "/runs/{run_id}/ruler"): READ,
+    ("GET", "/compare"): READ,
+    ("GET", "/compare/report"): READ,
+    ("GET", "/alerts"): READ,
     ("GET", "/alerts/{alert_id}"): READ,
+    ("GET", "/rules"): READ,
+    ("GET", "/settings"): READ,
     ("GET", "/docs"): READ,
     ("GET", "/openapi.json"): READ,
     ("POST", "/logout"): ANY,
@@ -133,8 +151,12 @@ def template(method: str, path: str) -> str | None:
 
 
 def _pattern(template: str) -> re.Pattern[str]:
-    parts = re.split(r"\{\w+\}", template)
-    return re.compile("[^/]+".join(re.escape(part) for part in parts))
+    """``{name}`` stands for one part of a path, ``{name:path}`` for any number of them."""
+    parts = re.split(r"\{(\w+(?::path)?)\}", template)
+    kinds = (".+" if name.endswith(":path") else "[^/]+" for name in parts[1::2])
+    return re.compile(
+        re.escape(parts[0]) + "".join(k + re.escape(p) for k, p in zip(kinds, parts[2::2], strict=True))
+    )
 
 
 _PATTERNS = tuple(((method, _pattern(path)), scope) for (method, path), scope in TABLE.items() if "{" in path)

@@ -18,7 +18,7 @@ from starlette.responses import PlainTextResponse, Response
 from floatscope_dashboards import assets
 
 IMMUTABLE = "public, max-age=31536000, immutable"
-CHECK_EACH_TIME = "no-cache"  # our own modules import each other without a version: browsers ask, and get 304
+CHECK_EACH_TIME = "no-cache"  # browsers ask, and get 304
 GZIP_LEVEL = 9
 SMALLEST_GZIP_BYTES = 1024
 _TYPES = {".js": "text/javascript", ".mjs": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
@@ -42,17 +42,20 @@ class StaticFiles:
         }
         found: Mapping[str, Path] = {**inside, **assets.outside_files()}
         self._paths = {url: path for url, path in found.items() if path.is_file()}
+        self._fingerprint = assets.fingerprint()
         self._lock = threading.Lock()
         self._files: dict[str, _File] = {}
 
     def answer(self, request: Request) -> Response:
         """The file of the request's path, 304 if the browser has it, or 404."""
-        url = request.url.path
+        url, fingerprint = assets.without_fingerprint(request.url.path)
         path = self._paths.get(url)
         if path is None:
             return PlainTextResponse("there is no such file", status_code=404)
         file = self._file(url, path)
-        cache = IMMUTABLE if url.startswith(f"{assets.STATIC_URL}/vendor/") else CHECK_EACH_TIME
+        # A page of an older release that is still open asks for its own: it gets what there is.
+        fixed = fingerprint == self._fingerprint or url.startswith(f"{assets.STATIC_URL}/vendor/")
+        cache = IMMUTABLE if fixed else CHECK_EACH_TIME
         headers = {"Cache-Control": cache, "ETag": file.etag, "Vary": "Accept-Encoding"}
         if file.etag in request.headers.get("if-none-match", ""):
             return Response(status_code=304, headers=headers)

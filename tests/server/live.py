@@ -189,7 +189,7 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
-def wait_for(condition: Callable[[], bool], *, seconds: float = 10.0) -> None:
+def wait_for(condition: Callable[[], bool], *, seconds: float = 30.0) -> None:
     """Waits until the condition holds; AssertionError if it does not in time."""
     end = time.monotonic() + seconds
     while not condition():

@@ -48,6 +48,7 @@ def cluster(*, durable: bool = False) -> Iterator[str]:
         _run([found / "initdb", "-D", folder / "data", "-U", "floatscope", "-A", "trust", "-E", "UTF8"], user)
         options = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={folder}"
         options += f" -c fsync={'on' if durable else 'off'}"
+        options += "" if durable else " -c synchronous_commit=off -c full_page_writes=off"
         command: list[str | Path] = [found / "postgres", "-D", folder / "data", *options.split()]
         with (folder / "log").open("wb") as log:
             server = subprocess.Popen(command, stdout=log, stderr=log, user=user, cwd=folder)
@@ -59,7 +60,7 @@ def cluster(*, durable: bool = False) -> Iterator[str]:
             server.send_signal(signal.SIGQUIT)  # at once: nothing in it is wanted again
             server.wait(timeout=30)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        subprocess.run(["rm", "-rf", folder], check=False)  # a hundred thousand files and more
 
 
 def new_database(url: str, name: str) -> str:

@@ -77,7 +77,8 @@ class Story:
             action = self.rng.choice(PEOPLE_EVENTS)
             after = self.bench.act(self.rng.choice(known), action, note="n")
             if action == "reopen":
-                assert after.state in ("firing", "silenced")
+                assert after.state in ("firing", "silenced", "recovered")
+                assert after.state != "recovered" or after.finding_state == "recovered"
 
     def _silenced(self) -> None:
         name = f"{self.run}-silence{self.silenced}"

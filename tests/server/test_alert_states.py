@@ -72,6 +72,14 @@ def test_recovery_takes_an_acknowledgement_back_and_a_rejection_not() -> None:
     assert after(after(rejected, "reopen"), "recovered").rejected is False
 
 
+@pytest.mark.parametrize("closing", ["resolve", "not_the_cause"])
+def test_what_was_closed_and_is_over_does_not_fire_when_it_is_opened_again(closing: str) -> None:
+    closed = after(Standing("recovered", "critical"), closing)
+    assert after(closed, "reopen", is_past=True) == Standing("recovered", "critical")
+    assert after(closed, "reopen").state == "firing"
+    assert after(Standing("recovered", "critical"), "reopen", is_past=True).state == "firing"
+
+
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(EVENTS), st.sampled_from(SEVERITIES), st.booleans())))
 def test_any_order_is_possible(events: list[tuple[str, str, bool]]) -> None:

@@ -281,6 +281,30 @@ def test_what_people_do_with_an_alert(alerting: Client) -> None:
     assert alerting.get("/api/v1/alerts/nothing").status == 404
 
 
+def test_many_alerts_at_once_are_done_as_one_is_and_each_is_answered_for(alerting: Client) -> None:
+    def act(*ids: str, **action: Any) -> Any:
+        return alerting.call("POST", "/api/v1/alerts/actions", {"alerts": list(ids), **action})
+
+    missing = {"id": "gone", "before": None, "after": None, "error": "there is no such alert"}
+    both = act("late", "gone", "early", "late", action="acknowledge", note="looking").json
+    assert both == {
+        "done": 2,
+        "failed": 1,
+        "items": [
+            {"id": "late", "before": "firing", "after": "acknowledged", "error": None},
+            missing,
+            {"id": "early", "before": "firing", "after": "acknowledged", "error": None},
+        ],
+    }
+    for alert in ("late", "early"):
+        last = alerting.get(f"/api/v1/alerts/{alert}").json["history"][-1]
+        assert (last["event"], last["by"], last["note"]) == ("acknowledge", "environment", "looking")
+    assert act("gone", action="resolve").json == {"done": 0, "failed": 1, "items": [missing]}
+    for field, ids in (("alerts", []), ("alerts", ["x"] * 2001), ("alerts.0", ["a b"])):
+        assert act(*ids, action="resolve").json["field"] == field
+    assert act("late", action="note").json["field"] == "note"
+
+
 def test_openapi_names_every_operation_and_the_reference_page_loads_nothing_foreign(client: Client) -> None:
     document = client.get("/openapi.json").json
     operations = {(method, path) for path, found in document["paths"].items() for method in found}

@@ -72,7 +72,8 @@ def test_a_channel_is_added_shown_changed_tested_and_removed(serve: Any) -> None
             "enabled": False,
         }
         changed = client.call("PATCH", path, {**change, "projects": ["p"], "escalate_s": 600}).json
-        assert changed == {**made, **change, "projects": ["p"], "escalate_s": 600.0}
+        kept = {name: changed[name] for name in ("updated", "updated_by")}
+        assert changed == {**made, **change, **kept, "projects": ["p"], "escalate_s": 600.0}
     unreachable = client.call("POST", f"{path}/test").json
     assert (unreachable["delivered"], unreachable["status"]) == (False, None)
     assert client.call("DELETE", path).json["id"] == made["id"]
@@ -263,6 +264,22 @@ def test_two_changes_at_once_lose_nothing(database: Database) -> None:
     other.join(20)
     with database.read() as c:
         assert channels.get(c, "c") == replace(record, name="new", url="https://new/x")
+
+
+def test_who_changes_what_somebody_changed_meanwhile_is_told(serve: Any) -> None:
+    client: Client = serve()
+    made = add(client, url="https://127.0.0.1:1024/B0/secret")
+    path = f"/api/v1/channels/{made['id']}"
+    assert (made["updated"], made["updated_by"]) == (None, None)
+    first = client.call("PATCH", path, {"name": "first", "as_of": None}).json
+    assert (first["name"], first["updated_by"]) == ("first", "environment")
+    for old in (None, made["created"]):
+        late = client.call("PATCH", path, {"name": "late", "as_of": old})
+        assert (late.status, late.json["field"]) == (409, "as_of")
+        assert late.json["detail"] == f"environment changed the channel at {first['updated']}"
+    assert client.get(path).json == first
+    assert client.call("PATCH", path, {"name": "second", "as_of": first["updated"]}).json["name"] == "second"
+    assert client.call("PATCH", path, {"name": "whatever it is"}).status == 200
 
 
 def test_only_a_few_tests_are_under_way_at_once(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:

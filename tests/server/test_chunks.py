@@ -54,7 +54,7 @@ def tell(story: Story, acts: list[Shape | str], *, ranks: int) -> None:
     check_chunks(story, ranks=ranks, nothing_hot=True)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(acts=ACTS, ranks=st.integers(1, 2), seed=st.integers(0, 99))
 def test_any_batches_under_any_schedule(
     sqlite_database: Database, acts: list[Shape | str], ranks: int, seed: int
@@ -62,7 +62,7 @@ def test_any_batches_under_any_schedule(
     tell(Story(sqlite_database, seed=seed), acts, ranks=ranks)
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(acts=ACTS, seed=st.integers(0, 99))
 def test_any_batches_on_either_database(database: Database, acts: list[Shape | str], seed: int) -> None:
     tell(Story(database, seed=seed), acts, ranks=1)

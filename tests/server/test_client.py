@@ -71,6 +71,11 @@ def test_alerts_channels_silences_tokens(serve: Any) -> None:
         assert api.act("late", "acknowledge", note="looking").state == "acknowledged"
         assert list(api.alerts(state="firing")) == []
         assert api.alert("late").body["history"][-1]["note"] == "looking"
+        many = api.act_on((id_ for id_ in ("late", "gone")), "resolve", note="done")
+        assert [(one["id"], one["after"], one["error"] is None) for one in many] == [
+            ("late", "resolved", True),
+            ("gone", None, False),
+        ]
         silence = api.add_silence(run="r", note="known")
         assert [s["id"] for s in api.silences(state="active")] == [silence["id"]]
         assert api.end_silence(silence["id"])["state"] == "ended"
@@ -117,6 +122,10 @@ def test_nobody_there_and_no_address() -> None:
     with pytest.raises(NotReached), api_of(Client(port), naps=naps) as api:
         api.run("r")
     assert naps == [0.5, 1.0, 2.0, 4.0, 8.0]
+    naps.clear()
+    with pytest.raises(NotReached), api_of(Client(port), naps=naps) as api:
+        list(api.lines("r"))
+    assert naps == [0.5, 1.0, 2.0, 4.0, 8.0], "there is nothing to take up again"
     for url, token in (("ftp://x", None), ("x", None), ("http://[::1", None), ("http://x", "a\nb")):
         with pytest.raises((BadAddress, ValueError)):
             server_of({}, url=url, token=token)

@@ -152,9 +152,10 @@ def test_every_route_is_described_and_nothing_else(known: Known) -> None:
 @pytest.mark.parametrize(("method", "path"), OPERATIONS)
 def test_right_requests(known: Known, schema: BaseSchema, method: str, path: str) -> None:
     operation = schema[path][method.lower()]
-    query = {
-        name: value for name, value in (("tensor", TENSORS[0]), ("stat", "amax")) if _takes(operation, name)
-    }
+    wanted = {"tensor": TENSORS[0], "stat": "amax"}
+    if path == f"{API}/compare":
+        wanted = {"run": known.values["run_id"], "baseline": known.values["run_id"]}
+    query = {name: value for name, value in wanted.items() if _takes(operation, name)}
     judged(operation.as_strategy(), CHECKS)
     judged(operation.as_strategy(path_parameters=known.of(method, path), query=query or None), CHECKS)
 

@@ -24,6 +24,7 @@ class Stream:
     """A browser's EventSource."""
 
     def __init__(self, client: Client, query: str = "", last_id: int | None = None) -> None:
+        self.beats: list[Any] = []
         headers = {"Authorization": f"Bearer {TOKEN}"}
         if last_id is not None:
             headers["Last-Event-ID"] = str(last_id)
@@ -43,6 +44,10 @@ class Stream:
             if line:
                 name, _, value = line.partition(": ")
                 fields[name] = value
+            elif fields.get("event") == "beat":
+                assert "id" not in fields  # a reader that comes back goes on after news, not after beats
+                self.beats.append(json.loads(fields["data"]))
+                fields.clear()
             elif "data" in fields:
                 return int(fields["id"]), fields["event"], json.loads(fields["data"])
 
@@ -90,6 +95,34 @@ def test_only_the_run_that_was_asked_for(client: Client) -> None:
     stream.close()
 
 
+def test_a_reader_of_one_run_may_hear_of_the_alerts_of_all() -> None:
+    def kinds(*, all_alerts: bool) -> list[tuple[str, object]]:
+        hub = Events()
+
+        def news() -> None:
+            hub.publish("alert", run="other", alert="a")
+            hub.publish("tick", run="other", rank=0)
+
+        found = hear(hub, last_id=0, say=news, run="r", all_alerts=all_alerts)
+        return [(event.kind, event.data["run"]) for event in found if event.data.get("run") == "other"]
+
+    assert kinds(all_alerts=True) == [("alert", "other")]
+    assert kinds(all_alerts=False) == []
+
+
+def test_a_silent_stream_beats_and_says_how_often(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    client.open_run("r")
+    monkeypatch.setattr(live, "BEAT_S", 0.05)
+    stream = Stream(client, "?run=r&alerts=all")
+    time.sleep(0.3)
+    client.put("r", 0, body(rows(0, 1)))
+    assert until(stream, "tick")[1]["run"] == "r"
+    assert len(stream.beats) >= 3
+    assert stream.beats[0] == {"every_s": 5}
+    stream.close()
+    assert client.get("/api/v1/events?alerts=some").status == 422
+
+
 def test_an_odd_last_event_id_counts_as_none(client: Client) -> None:
     for odd in ("x", "-1", "9" * 50, "\u0661"):
         connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=10)
@@ -123,14 +156,21 @@ def test_a_slow_reader_gets_the_latest_and_costs_little(monkeypatch: pytest.Monk
     assert "event: verdict" in verdict
 
 
-def hear(hub: Events, *, last_id: int | None, say: Callable[[], None] = lambda: None) -> list[Event]:
+def hear(
+    hub: Events,
+    *,
+    last_id: int | None,
+    say: Callable[[], None] = lambda: None,
+    run: str | None = None,
+    all_alerts: bool = False,
+) -> list[Event]:
     """What a reader gets that begins after ``last_id``, while ``say`` is called, until the hub closes."""
 
     async def scene() -> str:
         hub.attach(asyncio.get_running_loop())
         say()
         await asyncio.sleep(0.01)
-        reader = hub.read(run=None, last_id=last_id)
+        reader = hub.read(run=run, last_id=last_id, all_alerts=all_alerts)
         await anext(reader)
         reading = asyncio.ensure_future(anext(reader))
         await asyncio.sleep(0.01)

@@ -17,7 +17,7 @@ from tests.server.samples import as_stored, body, faulty_run, lines
 from tests.server.slack import slack
 
 STEADY, SHAKY, SIZE = 576, 96, 4  # more steady steps than one snapshot, then small batches under fire
-KILLS = 4
+KILLS = 2
 
 
 class StubbornAgent:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from floatscope_dashboards import assets
-from floatscope_server.page_views import number_words, recipe_words
+from floatscope_server.views.number_words import number_words
+from floatscope_server.views.run_rows import recipe_words
 from tests.server.live import Client
 from tests.server.samples import body, faulty_run, rows, send
 
@@ -32,6 +33,26 @@ def test_overview_and_run_page_from_the_first_moment_on(client: Client) -> None:
     assert "first run" in page(client, "/runs/r?at=3")
 
 
+@pytest.mark.parametrize(
+    ("at", "said"),
+    [
+        ("5", ""),
+        ("6", "asks for step 6, which has not come yet. The last step is 5."),
+        ("9" * 40, "not a whole number"),
+        ("x", "not a whole number"),
+        ("-1", "not a whole number"),
+        ("", ""),
+    ],
+)
+def test_a_step_that_is_none_is_put_right_and_said(client: Client, at: str, said: str) -> None:
+    client.open_run("r", name="first run")
+    client.put("r", 0, body(rows(0, 6)))
+    html = page(client, f"/runs/r?at={at}&unknown=1")
+    assert "first run" in html
+    assert ("The address asks" in html) == bool(said)
+    assert said in html
+
+
 def test_a_faulty_run_shows_its_finding(client: Client) -> None:
     described, steps = faulty_run(96, fault_at=64)
     client.open_run("bad", **described, project="p")
@@ -44,9 +65,7 @@ def test_a_faulty_run_shows_its_finding(client: Client) -> None:
     assert "faulty" in page(client, "/?project=p")
     assert "faulty" not in page(client, "/?project=other")
     (alert,) = client.get("/api/v1/alerts?run=bad").json["items"]
-    answer = client.call("GET", f"/alerts/{alert['id']}", headers=HTML)
-    assert answer.status == 303
-    assert answer.headers["location"] == f"/runs/bad?at={alert['onset_step']}"
+    assert f"/runs/bad?at={alert['onset_step']}" in page(client, f"/alerts/{alert['id']}")
     assert client.call("GET", "/alerts/none", headers=HTML).status == 404
 
 
@@ -64,12 +83,14 @@ def test_what_is_not_there_is_said_in_a_page_for_people(client: Client) -> None:
         assert answer.status == 404
         assert answer.headers["content-type"].startswith("text/html")
         assert "<html" in answer.text
+    gone = client.call("GET", "/runs/none/tensors/a%2Finput", headers=HTML).text
+    assert 'href="/runs/none' not in gone, "links that lead nowhere either"
     machine = client.get("/api/v1/nothing")
     assert (machine.status, machine.headers["content-type"]) == (404, "application/problem+json")
     wrong = client.call("POST", "/api/v1/alerts", {})
     assert (wrong.status, wrong.json["title"]) == (405, "Method Not Allowed")
-    bad = client.call("GET", "/runs/r?at=x", headers=HTML)
-    assert (bad.status, "<html" in bad.text) == (422, True)
+    odd = client.call("GET", "/?page=x&sort=x&status=x&health=x&unknown=1", headers=HTML)
+    assert (odd.status, "<html" in odd.text) == (200, True)  # what makes no sense is left out
 
 
 def raw(client: Client, path: str, headers: dict[str, str]) -> tuple[int, dict[str, str], bytes]:
@@ -94,6 +115,20 @@ def test_plotly_is_sent_compressed_and_cached_for_ever(client: Client) -> None:
     plain = raw(client, path, {})[2]
     assert gzip.decompress(content) == plain
     assert len(content) < len(plain) / 2
+
+
+def test_our_own_files_never_change_at_the_address_that_pages_have(client: Client) -> None:
+    html = page(client, "/")
+    own = assets.fingerprint()
+    assert f'"/static/{own}/app.css"' in html
+    assert f'<link rel="modulepreload" href="/static/{own}/js/core.js">' in html
+    for path, cache in (
+        (f"/static/{own}/js/core.js", "public, max-age=31536000, immutable"),
+        ("/static/0123456789/js/core.js", "no-cache"),
+    ):
+        answer = client.get(path)
+        assert (answer.status, answer.headers["cache-control"]) == (200, cache)
+        assert answer.content == client.get("/static/js/core.js").content
 
 
 def test_our_own_files_are_asked_for_again_and_not_sent_again(client: Client) -> None:
@@ -141,9 +176,9 @@ def test_a_figure_with_fixed_decimals_never_shows_a_small_number_as_zero() -> No
     cases = {
         0.0: "0.00",
         4.126: "4.13",
-        -1.5: "-1.50",
+        -1.5: "\u22121.50",
         0.004: "< 0.01",
-        -7e-5: "> -0.01",
+        -7e-5: "> \u22120.01",
         float("nan"): "NaN",
     }
     assert [number_words(value, decimals=2) for value in cases] == list(cases.values())

@@ -120,8 +120,8 @@ def test_what_was_acknowledged_or_is_over_is_not_told_when_it_is_opened_again(be
     bench.act("f2", "resolve")
     bench.verdict(critical(1), critical(2, state="recovered"))
     bench.told()
-    for alert in ("f1", "f2"):
-        assert bench.act(alert, "reopen").state == "firing"
+    for alert, state in (("f1", "firing"), ("f2", "recovered")):
+        assert bench.act(alert, "reopen").state == state
     assert bench.pass_time(HOUR) == []
 
 

@@ -103,7 +103,7 @@ def test_a_worker_that_stood_still_while_another_stored_the_batch_changes_nothin
         services.database.close()
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(90, func_only=True)  # the last test: databases of all others are removed after it
 def test_a_server_on_postgresql_is_killed_and_goes_on(tmp_path: Path, postgres_url: str) -> None:
     described, steps = faulty_run(96, fault_at=64)
     url = postgres.new_database(postgres_url, "served")

@@ -74,6 +74,11 @@ ANSWERS: Mapping[tuple[str, str], Answer] = {
     ("GET", f"{RUN}/scalars"): Answer(ref("Scalars"), "The scalars.", problems=(502,), cached=True),
     ("GET", f"{RUN}/series"): Answer(ref("Series"), "The series.", problems=(502,), cached=True),
     ("GET", f"{RUN}/heatmap"): Answer(ref("HeatMap"), "The heat map.", problems=(502,), cached=True),
+    ("GET", f"{RUN}/histogram"): Answer(
+        ref("HistogramSeries"), "The histograms.", problems=(502,), cached=True
+    ),
+    ("GET", f"{RUN}/ticks"): Answer(ref("Ticks"), "The marks.", problems=(502,), cached=True),
+    ("GET", f"{RUN}/rankmap"): Answer(ref("RankMap"), "The map.", problems=(502,), cached=True),
     ("GET", f"{RUN}/tensors"): Answer(
         page(ref("Tensor"), {"ranks_left_out": COUNT}), "The tensors.", problems=(502,), cached=True
     ),
@@ -81,10 +86,15 @@ ANSWERS: Mapping[tuple[str, str], Answer] = {
     ("GET", f"{RUN}/steps"): Answer(
         ref("LogLine"), "A floatscope log, one object a line.", problems=(502,), media=JSON_LINES
     ),
+    ("GET", f"{RUN}/what-if"): Answer(ref("WhatIf"), "What was found.", problems=(502,), cached=True),
+    ("GET", f"{RUN}/advice"): Answer(ref("Advice"), "The advice.", problems=(502,), cached=True),
+    ("GET", f"{API}/search"): Answer(ref("Found"), "What was found, best first."),
+    ("GET", f"{API}/compare"): Answer(ref("Comparison"), "The comparison.", problems=(404, 502), cached=True),
     ("GET", f"{API}/events"): Answer(TEXT, "Events, as long as the client listens.", media=EVENT_STREAM),
-    ("GET", f"{API}/alerts"): Answer(page(ref("Alert")), "Alerts, newest first."),
+    ("GET", f"{API}/alerts"): Answer(page(ref("Alert"), {"firing": COUNT}), "Alerts, newest first."),
     ("GET", f"{API}/alerts/{{alert_id}}"): Answer(ref("Alert"), "The alert."),
     ("PATCH", f"{API}/alerts/{{alert_id}}"): Answer(ref("Alert"), "The alert as it is now.", problems=(409,)),
+    ("POST", f"{API}/alerts/actions"): Answer(ref("ActedOn"), "What became of each."),
     ("GET", f"{API}/silences"): Answer(page(ref("Silence")), "Silences, newest first."),
     ("POST", f"{API}/silences"): Answer(ref("Silence"), "The silence.", status=201, problems=(409,)),
     ("GET", f"{API}/silences/{{silence_id}}"): Answer(ref("Silence"), "The silence."),
@@ -100,7 +110,9 @@ ANSWERS: Mapping[tuple[str, str], Answer] = {
     ("GET", f"{API}/channels"): Answer(page(ref("Channel")), "All channels."),
     ("POST", f"{API}/channels"): Answer(ref("Channel"), "The channel.", status=201, problems=(409,)),
     ("GET", f"{API}/channels/{{channel_id}}"): Answer(ref("Channel"), "The channel."),
-    ("PATCH", f"{API}/channels/{{channel_id}}"): Answer(ref("Channel"), "The channel as it is now."),
+    ("PATCH", f"{API}/channels/{{channel_id}}"): Answer(
+        ref("Channel"), "The channel as it is now.", problems=(409,)
+    ),
     ("DELETE", f"{API}/channels/{{channel_id}}"): Answer(ref("Channel"), "What it was.", problems=(409,)),
     ("POST", f"{API}/channels/{{channel_id}}/test"): Answer(ref("ChannelTest"), "What came of it."),
     ("GET", f"{API}/channels/{{channel_id}}/deliveries"): Answer(page(ref("Delivery")), "Messages."),

@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from floatscope_server import scopes
-from floatscope_server.openapi import run_shapes, telling_shapes
+from floatscope_server.openapi import compare_shapes, precision_shapes, run_shapes, telling_shapes
 from floatscope_server.openapi.answers import ANSWERS, TITLES, Answer
 from floatscope_server.openapi.shapes import ANY, COUNT, TEXT, Shape, obj, ref
 
@@ -40,7 +40,13 @@ _PROBLEM: Shape = obj(
 def document(app: FastAPI, *, cookie: str) -> dict[str, Any]:
     """The document. cookie: the name of the session's cookie."""
     found = get_openapi(title=app.title, version=app.version, description=_ABOUT, routes=app.routes)
-    shapes: dict[str, Shape] = {"Problem": _PROBLEM, **run_shapes.SHAPES, **telling_shapes.SHAPES}
+    shapes: dict[str, Shape] = {
+        "Problem": _PROBLEM,
+        **run_shapes.SHAPES,
+        **compare_shapes.SHAPES,
+        **precision_shapes.SHAPES,
+        **telling_shapes.SHAPES,
+    }
     for path, operations in found["paths"].items():
         for method, operation in operations.items():
             _complete(method, path, operation, shapes)

@@ -27,6 +27,7 @@ from floatscope_server.openapi.shapes import (
 )
 
 RUN_STATUSES = ("running", "stalled", "finished", "failed", "crashed")
+FOUND_OF_RUN = ("run_id", "name", "project", "status", "health", "cause")
 FAMILIES = tuple(sorted(set(FAMILY_OF.values())))
 
 _RUN: Mapping[str, Shape] = {
@@ -152,6 +153,15 @@ SHAPES: Mapping[str, Shape] = {
         },
         description="By rank: the seq of the batch that is expected next, and the segment.",
     ),
+    "Found": obj(
+        {
+            "runs": array(obj({name: _RUN[name] for name in FOUND_OF_RUN})),
+            "more_runs": FLAG,
+            "tensors": array(obj({"run_id": TEXT, "run_name": TEXT, "name": TEXT})),
+            "more_tensors": FLAG,
+        },
+        description="Of a search. The flags say that there is more than is listed, or was looked at.",
+    ),
     "DeletedRun": obj({"deleted": TEXT}),
     "Receipt": obj(
         {"expected_seq": COUNT, "segment": COUNT, "settings": _SETTINGS}, {"verdict": _VERDICT_IN_SHORT}
@@ -183,6 +193,49 @@ SHAPES: Mapping[str, Shape] = {
         },
         {"nan_left_out": COUNT, "inf_left_out": COUNT},
         additionalProperties=True,
+    ),
+    "HistogramSeries": obj(
+        {
+            "run_id": TEXT,
+            "tensor": TEXT,
+            "rank": COUNT,
+            "sampled": COUNT,
+            "looked_at": COUNT,
+            "step": array(COUNT),
+            "lowest": array(WHOLE),
+            "counts": array(array(COUNT)),
+            "scale": array(nullable(NUMBER)),
+            "amax": array(nullable(NUMBER)),
+        },
+        description="Counts of each step by exponent, from the lowest that has values; sampled: steps that "
+        "have histograms of some tensor, of which looked_at were read.",
+    ),
+    "Ticks": obj(
+        {
+            "run_id": TEXT,
+            "axis": {"enum": ["step", "tokens", "time"]},
+            "title": TEXT,
+            "ticks": array(obj({"step": FINITE, "text": TEXT})),
+            "why": nullable(TEXT),
+        }
+    ),
+    "RankMap": obj(
+        {
+            "run_id": TEXT,
+            "name": TEXT,
+            "worst": {"enum": ["low", "high"]},
+            "ranks": array(array(COUNT), description="The ranks of each row."),
+            "from": array(COUNT),
+            "to": array(COUNT),
+            "values": array(array(nullable(FINITE)), description="By row and column; null: no finite value."),
+            "nan": array(array(COUNT, minItems=3, maxItems=3)),
+            "inf": array(array(COUNT, minItems=3, maxItems=3)),
+            "throttled": array(
+                array(COUNT, minItems=3, maxItems=3),
+                description="[row, column, reasons]; reasons: bits of NVML's nvmlClocksEventReasons.",
+            ),
+        },
+        {"ranks_left_out": COUNT},
     ),
     "Tensor": _TENSOR,
     "Frame": obj(

@@ -74,6 +74,8 @@ _CHANNEL: Mapping[str, Shape] = {
     "quiet": nullable(obj({"zone": TEXT, "from": TEXT, "to": TEXT, "days": array(TEXT)})),
     "signed": FLAG,
     "created": TIME,
+    "updated": nullable(TIME),
+    "updated_by": nullable(TEXT),
 }
 _SETTING = obj(
     {
@@ -119,6 +121,23 @@ SHAPES: Mapping[str, Shape] = {
         _ALERT,
         additionalProperties=True,
         description="A finding that somebody should know of, flat: the finding's members beside its own.",
+    ),
+    "ActedOn": obj(
+        {
+            "done": COUNT,
+            "failed": COUNT,
+            "items": array(
+                obj(
+                    {
+                        "id": TEXT,
+                        "before": nullable(one_of(ALERT_STATES)),
+                        "after": nullable(one_of(ALERT_STATES)),
+                        "error": nullable(TEXT),
+                    }
+                )
+            ),
+        },
+        description="One item an alert that was named, in that order. error: why nothing was done to it.",
     ),
     "Silence": obj(
         {

@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from floatscope.protocol.names import RUN_ID_PATTERN
 from floatscope_server.answers import Json
-from floatscope_server.callers import By
+from floatscope_server.callers import By, Caller
 from floatscope_server.errors import Refused
 from floatscope_server.routes import fields
 from floatscope_server.routes.fields import Cursor, Limit, ResourceId, Text
@@ -25,7 +25,7 @@ from floatscope_server.store.alerts import AlertEvent, AlertRecord
 from floatscope_server.store.outbox import Delivery
 from floatscope_server.store.silences import Silence
 from floatscope_server.telling import actions
-from floatscope_server.telling.actions import Action
+from floatscope_server.telling.actions import Action, Done
 from floatscope_server.telling.states import SEVERITIES, STATES
 from floatscope_server.times import iso
 
@@ -34,6 +34,10 @@ router = APIRouter(tags=["alerts"])
 NOTE_CHARS = 4000
 LISTED_LINES, LISTED_DELIVERIES = 50, 10  # of each alert in a list: the newest
 SHOWN_LINES, SHOWN_DELIVERIES = 2000, 200  # of one alert
+MOST_AT_ONCE = 2000  # alerts of one request
+
+
+AlertId = Annotated[str, Field(pattern=r"^[A-Za-z0-9._:-]{1,160}$")]
 
 
 class AlertAction(BaseModel):
@@ -47,6 +51,12 @@ class AlertAction(BaseModel):
     action: Literal["acknowledge", "resolve", "reopen", "note", "not_the_cause"]
     note: str | None = Field(default=None, max_length=NOTE_CHARS)
     mute_until: datetime | None = None
+
+
+class AlertActions(AlertAction):
+    """The same for many alerts. Any that is named twice counts once."""
+
+    alerts: Annotated[list[AlertId], Field(min_length=1, max_length=MOST_AT_ONCE)]
 
 
 @router.get("/alerts", response_class=Json)
@@ -63,7 +73,8 @@ def list_alerts(
     limit: Limit = 100,
 ) -> Response:
     """Alerts, newest first. ``family``, ``cause``, ``severity`` and ``state`` take several values, separated
-    by commas. Of each alert only the newest lines of history and deliveries are listed.
+    by commas. Of each alert only the newest lines of history and deliveries are listed. ``firing``: how
+    many alerts fire now that nobody has acknowledged, of all runs.
     """
     with services.database.read() as c:
         found = alerts.listed(
@@ -80,7 +91,8 @@ def list_alerts(
         )
         more = found[limit - 1].number if len(found) > limit else None
         items = _shown(c, found[:limit], lines=LISTED_LINES, deliveries=LISTED_DELIVERIES)
-    return Json({"items": items, "next_cursor": fields.next_cursor(more)})
+        firing = alerts.count_firing(c)
+    return Json({"items": items, "next_cursor": fields.next_cursor(more), "firing": firing})
 
 
 @router.get("/alerts/{alert_id}", response_class=Json)
@@ -94,18 +106,50 @@ def show_alert(alert_id: ResourceId, services: Use) -> Response:
 @router.patch("/alerts/{alert_id}", openapi_extra=fields.body_of(AlertAction), response_class=Json)
 async def act_on_alert(request: Request, alert_id: ResourceId, services: Use, by: By) -> Response:
     """Acknowledge, resolve, reopen, note, or say that this is not the cause."""
-    action = await fields.read_json(request, AlertAction)
-    if action.action == "note" and not (action.note or "").strip():
+    wanted = _checked(await fields.read_json(request, AlertAction), by)
+    return await anyio.to_thread.run_sync(_act, services, alert_id, wanted)
+
+
+@router.post("/alerts/actions", openapi_extra=fields.body_of(AlertActions), response_class=Json)
+async def act_on_alerts(request: Request, services: Use, by: By) -> Response:
+    """Does the same to many alerts at once, all in one transaction, and says of each what became of it.
+    Alerts that are not there are said and stop nothing.
+    """
+    given = await fields.read_json(request, AlertActions)
+    ids = tuple(dict.fromkeys(given.alerts))
+    return await anyio.to_thread.run_sync(_act_on, services, ids, _checked(given, by))
+
+
+def _checked(given: AlertAction, by: Caller) -> Action:
+    """The action, or Refused naming the field."""
+    if given.action == "note" and not (given.note or "").strip():
         raise Refused("note", "a text", "nothing")
-    until = None if action.mute_until is None else unix(action.mute_until, field="mute_until")
-    wanted = Action(
-        event=action.action,
+    until = None if given.mute_until is None else unix(given.mute_until, field="mute_until")
+    return Action(
+        event=given.action,
         by=by.name,
-        note=fields.storable(action.note),
-        sets_mute="mute_until" in action.model_fields_set,
+        note=fields.storable(given.note),
+        sets_mute="mute_until" in given.model_fields_set,
         mute_until=until,
     )
-    return await anyio.to_thread.run_sync(_act, services, alert_id, wanted)
+
+
+def _act_on(services: Services, alert_ids: Sequence[str], action: Action) -> Response:
+    with services.database.write() as c:
+        done = actions.act_on(c, services.telling.teller, alert_ids, action, now=time.time())
+    became = {one.alert_id: one for one in done}
+    for one in {one.run_id: one for one in done}.values():  # pages read the whole list again at one event
+        services.events.publish("alert", run=one.run_id, alert=one.alert_id, state=one.after)
+    if done:
+        services.crew.changes.tell("telling")
+    items = [_became(alert_id, became.get(alert_id)) for alert_id in alert_ids]
+    return Json({"done": len(done), "failed": len(items) - len(done), "items": items})
+
+
+def _became(alert_id: str, done: Done | None) -> dict[str, Any]:
+    if done is None:
+        return {"id": alert_id, "before": None, "after": None, "error": "there is no such alert"}
+    return {"id": alert_id, "before": done.before, "after": done.after, "error": None}
 
 
 def _act(services: Services, alert_id: str, action: Action) -> Response:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import secrets
 import time
 from dataclasses import replace
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 import anyio.to_thread
@@ -24,6 +25,7 @@ from floatscope_server.notify.environment import CHANNEL_ID as FROM_SETTINGS
 from floatscope_server.notify.targets import WebhookRefused
 from floatscope_server.notify.webhook import DeliveryFailed
 from floatscope_server.routes import fields
+from floatscope_server.routes.alerts import unix
 from floatscope_server.routes.fields import ResourceId
 from floatscope_server.services import Services, Use
 from floatscope_server.store import audit, channels, sending, telling
@@ -65,7 +67,10 @@ class ChannelIn(BaseModel):
 
 
 class ChannelChange(BaseModel):
-    """What changes of a channel; what is not given stays. ``new_secret``: the server makes another one."""
+    """What changes of a channel; what is not given stays. ``new_secret``: the server makes another one.
+
+    as_of: ``updated`` of the channel as the caller read it. The answer is 409 if it was changed since.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -79,6 +84,7 @@ class ChannelChange(BaseModel):
     repeat_s: float | None = None
     escalate_s: float | None = None
     quiet: dict[str, Any] | None = None
+    as_of: datetime | None = None
 
 
 @router.get("/channels", response_class=Json)
@@ -202,16 +208,33 @@ def _change(services: Services, by: Caller, channel_id: str, given: ChannelChang
     if "url" in changes:
         _check_url(services, kind, changes["url"])
     with services.database.write() as c:
-        record = replace(channels.get(c, channel_id, lock=True), **changes)
+        known, now = channels.get(c, channel_id, lock=True), time.time()
+        if "as_of" in given.model_fields_set:
+            _check_as_of(known, given.as_of)
+        record = replace(known, updated=now, updated_by=fields.storable(by.name), **changes)
         channels.put(c, record)
         if given.enabled is False:  # what it would say when it is switched on again would be old news
-            sending.give_up_all(c, channel_id, error="the channel was switched off", now=time.time())
-        sending.hurry(c, channel_id, now=time.time())
-        telling.look_again_at_channel(c, channel_id, now=time.time())
+            sending.give_up_all(c, channel_id, error="the channel was switched off", now=now)
+        sending.hurry(c, channel_id, now=now)
+        telling.look_again_at_channel(c, channel_id, now=now)
         _write_audit(c, by, "channel.change", record, fields=sorted(changes))
     services.telling.wake()
     services.sender.changed(channel_id)
     return Json(_shown(services, record) | made)
+
+
+def _check_as_of(known: ChannelRecord, as_of: datetime | None) -> None:
+    """Raises Problem if somebody changed the channel since the caller read it."""
+    read = None if as_of is None else iso(unix(as_of, field="as_of"))
+    last = None if known.updated is None else iso(known.updated)
+    if read != last:
+        raise Problem(
+            409,
+            "Changed meanwhile",
+            f"{known.updated_by or 'somebody'} changed the channel at {last or 'a time that is not known'}",
+            field="as_of",
+            hint="read the channel again, and send what is to change with its updated as as_of",
+        )
 
 
 def _check_names(name: str, projects: list[str]) -> None:
@@ -269,4 +292,6 @@ def _shown(services: Services, channel: ChannelRecord) -> dict[str, Any]:
         "quiet": None if channel.quiet is None else channel.quiet.to_json(),
         "signed": channel.signing_key is not None,
         "created": iso(channel.created),
+        "updated": None if channel.updated is None else iso(channel.updated),
+        "updated_by": channel.updated_by,
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from typing import Annotated, cast
+from typing import Annotated, Literal, cast
 
 from fastapi import APIRouter, Header, Query, Request
 from starlette.responses import Response, StreamingResponse
@@ -24,14 +24,18 @@ async def events(
     request: Request,
     services: Use,
     run: Annotated[str | None, Query(pattern=f"^{RUN_ID_PATTERN}$", description="Only of this run.")] = None,
+    alerts: Annotated[
+        Literal["all"] | None, Query(description="With `run`: alerts of every run all the same.")
+    ] = None,
     last_event_id: Annotated[str | None, Header()] = None,
 ) -> Response:
-    """Streams ``tick``, ``verdict``, ``run`` and ``alert`` events; goes on after ``Last-Event-ID``. Ends when
-    the token or session that let it in does.
+    """Streams ``tick``, ``verdict``, ``run`` and ``alert`` events; goes on after ``Last-Event-ID``.
+    ``reset``: something may have been missed, read again. ``beat``, at the start and whenever ``every_s``
+    seconds brought nothing else: the stream lives. Ends when the token or session that let it in does.
     """
     text = last_event_id or ""
     last_id = int(text) if text.isascii() and text.isdigit() and len(text) <= MAX_ID_DIGITS else None
-    stream = services.events.read(run=run, last_id=last_id)
+    stream = services.events.read(run=run, last_id=last_id, all_alerts=alerts is not None)
     allowed = _while_allowed(stream, services.doorkeeper, cast(Admitted, request.state.admitted))
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}  # nginx would hold events back
     return StreamingResponse(allowed, media_type="text/event-stream", headers=headers)

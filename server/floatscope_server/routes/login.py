@@ -10,10 +10,14 @@ from fastapi import APIRouter, Request
 from starlette.requests import cookie_parser
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from floatscope_dashboards.page import Shell
+from floatscope_dashboards.plain_pages import login_page
+from floatscope_dashboards.say import later
 from floatscope_server import body
 from floatscope_server.callers import By
 from floatscope_server.errors import Problem
 from floatscope_server.gate import NO_REFERRER, Admitted, cookie_attributes, start_session
+from floatscope_server.language import say_of
 from floatscope_server.origins import is_same_origin, local_path
 from floatscope_server.routes.fields import Text
 from floatscope_server.services import Services, Use
@@ -22,15 +26,17 @@ router = APIRouter(include_in_schema=False)
 
 LOGIN_BODY_BYTES = 16 * 1024
 MOST_FIELDS = 10
-NOT_VALID = "That token is not valid. It is in the file 'token' of the server's data directory."
-TOO_MANY = "Too many wrong tokens came from your address. Wait a minute, check the token and try again."
+NOT_VALID = later("That token is not valid. It is in the file 'token' of the server's data directory.")
+TOO_MANY = later(
+    "Too many wrong tokens came from your address. Wait a minute, check the token and try again."
+)
 
 
 @router.get("/login")
-def login_page(services: Use, next: Text = None, failed: Text = None) -> Response:
+def show_form(request: Request, services: Use, next: Text = None, failed: Text = None) -> Response:
     """The form that asks for a token."""
     error = None if not failed else TOO_MANY if failed == "2" else NOT_VALID
-    return HTMLResponse(services.pages.login(error, local_path(next or "/")))
+    return HTMLResponse(_form(request, services, error, local_path(next or "/")))
 
 
 @router.post("/login")
@@ -55,7 +61,7 @@ async def login(request: Request, services: Use, by: By) -> Response:
         grant = await services.doorkeeper.token(token, address=by.address)
     except Problem as problem:
         text = TOO_MANY if problem.status == 429 else NOT_VALID
-        html = services.pages.login(text, target)
+        html = _form(request, services, text, target)
         return HTMLResponse(html, status_code=problem.status, headers=problem.headers)
     before = _cookie(request, services)
     replaced = await services.doorkeeper.session(before) if before else None
@@ -78,6 +84,12 @@ async def logout(request: Request, services: Use, by: By) -> Response:
     attributes = cookie_attributes(services.settings.public_url)
     answer.delete_cookie(services.doorkeeper.sessions.cookie, **attributes)
     return answer
+
+
+def _form(request: Request, services: Services, error: str | None, target: str) -> str:
+    say = say_of(request, services.pages)
+    page = login_page(say, error=None if error is None else say(error), next=target)
+    return services.pages.show(page, Shell(say, services.version))
 
 
 def _cookie(request: Request, services: Services) -> str:

@@ -29,13 +29,12 @@ from floatscope_server.rule_changes import Change
 from floatscope_server.services import Services, Use
 from floatscope_server.store import backtests, rule_history, rule_settings
 from floatscope_server.store.backtests import BacktestRecord
-from floatscope_server.store.rule_history import Fired
+from floatscope_server.store.rule_history import FIRED_DAYS, Fired
 from floatscope_server.store.rule_settings import EVERY, StoredSetting
 from floatscope_server.times import iso
 
 router = APIRouter(tags=["rules"])
 
-FIRED_DAYS = 30
 NOTE_CHARS = 4000
 MOST_THRESHOLDS = 32
 MOST_DAYS = 365

@@ -21,7 +21,8 @@ from floatscope_server.reduce import columns as columns_of
 from floatscope_server.routes import fields, reading
 from floatscope_server.routes.fields import FromStep, RankQuery, RunId, Segment, ToStep
 from floatscope_server.services import Use
-from floatscope_server.store import heat_reads, kinds, runs, series_reads
+from floatscope_server.shadow_scale import SHADOW
+from floatscope_server.store import heat_reads, kinds, runs, series_reads, shadow_reads
 from floatscope_server.store.stretches import Span
 
 router = APIRouter(tags=["series"])
@@ -83,13 +84,25 @@ def series(
     rank: RankQuery = None,
     segment: Segment = None,
 ) -> Response:
-    """One statistic of one tensor as column arrays."""
+    """One statistic of one tensor as column arrays.
+
+    ``shadow_scale`` is the scale that the recipe must give, at the steps at which every amax of its window
+    was sent.
+    """
     with services.database.read() as c:
         run = runs.get(c, run_id)
         headers = caching.of_run(request, run)
         known = runs.series(c, run.id)
-        at = reading.stat_rank(known, stat, rank)
+        shadowed = stat == SHADOW and (kinds.STAT, SHADOW) not in known
+        at = reading.stat_rank(known, "amax" if shadowed else stat, rank)
         span = reading.span(run, from_step, to_step, segment)
+        if shadowed:
+            described = services.descriptions.get(c, run)
+            source = reading.source(c, services, run, at)
+            name = fields.name(tensor, field="tensor")
+            level, first = shadow_reads.series(source, span, name, points, described=described)
+            answer = {"run_id": run_id, "tensor": tensor, "stat": stat, "rank": at}
+            return Numbers(answer | columns_of(level, first=first), headers=headers)
         seen = series_reads.view(reading.source(c, services, run, at), span, with_tensors=True)
         level = series_reads.series(
             seen,

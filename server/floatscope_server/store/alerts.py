@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,10 +100,18 @@ def of_run(
     return [_record(row) for row in c.execute(query)]
 
 
-def of_ids(c: Connection, alert_ids: Collection[str]) -> dict[str, AlertRecord]:
-    """Alerts by their ids."""
-    found = (_record(row) for row in c.execute(_query().where(_alert.c.id.in_(alert_ids))))
+def of_ids(c: Connection, alert_ids: Collection[str], *, lock: bool = False) -> dict[str, AlertRecord]:
+    """Alerts by their ids, in the order in which they were made. lock: as `of_run`."""
+    query = _query().where(_alert.c.id.in_(alert_ids)).order_by(_alert.c.number)
+    found = (_record(row) for row in c.execute(query.with_for_update(of=_alert) if lock else query))
     return {alert.id: alert for alert in found}
+
+
+def runs_of(c: Connection, alert_ids: Collection[str]) -> list[str]:
+    """Ids of the runs of these alerts, in the order in which runs are locked."""
+    its = select(_alert.c.run).where(_alert.c.id.in_(alert_ids))
+    query = select(tables.run.c.run_id).where(tables.run.c.id.in_(its)).order_by(tables.run.c.id)
+    return list(c.execute(query).scalars())
 
 
 def in_states(c: Connection, states: Collection[str]) -> list[Light]:
@@ -171,6 +179,11 @@ def firing(c: Connection, runs: Collection[int]) -> dict[int, int]:
     return {run: int(n) for run, n in c.execute(query) if run in wanted}
 
 
+def count_firing(c: Connection) -> int:
+    """Number of alerts that fire and nobody has."""
+    return int(c.execute(select(func.count()).where(_alert.c.state == "firing")).scalar_one())
+
+
 def create(
     c: Connection,
     run: int,
@@ -208,41 +221,72 @@ def seen(c: Connection, run: int, *, now: float, over: Collection[str]) -> None:
     c.execute(update(_alert).where(_alert.c.run == run, goes_on).values(last_seen=now))
 
 
+@dataclass(frozen=True)
+class Move:
+    """Where an alert stood and where it stands now. silence: the one that holds it back, if any."""
+
+    before: AlertRecord
+    standing: Standing
+    silence: str | None = None
+
+    def values(self, now: float) -> dict[str, Any]:
+        """Columns that change."""
+        before, standing = self.before, self.standing
+        values: dict[str, Any] = {
+            "state": standing.state,
+            "settled_severity": standing.settled,
+            "rejected": standing.rejected,
+            "silence": self.silence if standing.state == SILENCED else None,
+        }
+        if standing.state in (FIRING, SILENCED) and before.state not in (FIRING, SILENCED):
+            values["firing_since"] = now
+        if standing.state == FIRING and before.state == SILENCED:
+            values["firing_since"] = now
+        return values if any(getattr(before, name) != value for name, value in values.items()) else {}
+
+
 def place(
     c: Connection, before: AlertRecord, standing: Standing, *, now: float, silence: str | None = None
 ) -> None:
     """Stores where the alert stands now. silence: the one that holds it back, if it is silenced."""
-    values: dict[str, Any] = {
-        "state": standing.state,
-        "settled_severity": standing.settled,
-        "rejected": standing.rejected,
-        "silence": silence if standing.state == SILENCED else None,
-    }
-    if standing.state in (FIRING, SILENCED) and before.state not in (FIRING, SILENCED):
-        values["firing_since"] = now
-    if standing.state == FIRING and before.state == SILENCED:
-        values["firing_since"] = now
-    if any(getattr(before, name) != value for name, value in values.items()):
-        c.execute(update(_alert).where(_alert.c.id == before.id).values(**values))
+    place_all(c, [Move(before, standing, silence)], now=now)
 
 
-def mute(c: Connection, alert_id: str, until: float | None) -> None:
-    """No messages about this alert before that time; None: messages again."""
-    c.execute(update(_alert).where(_alert.c.id == alert_id).values(mute_until=until))
+def place_all(c: Connection, moves: Iterable[Move], *, now: float) -> None:
+    """Stores where alerts stand now: one statement for all that change alike."""
+    alike: dict[tuple[tuple[str, Any], ...], list[str]] = {}
+    for move in moves:
+        values = move.values(now)
+        if values:
+            alike.setdefault(tuple(values.items()), []).append(move.before.id)
+    for items, ids in alike.items():
+        c.execute(update(_alert).where(_alert.c.id.in_(ids)).values(**dict(items)))
+
+
+def mute(c: Connection, alert_ids: Collection[str], until: float | None) -> None:
+    """No messages about these alerts before that time; None: messages again."""
+    c.execute(update(_alert).where(_alert.c.id.in_(alert_ids)).values(mute_until=until))
 
 
 def add_event(c: Connection, alert_id: str, event: AlertEvent) -> None:
-    c.execute(
-        insert(_event).values(
-            alert=alert_id,
-            time=event.time,
-            event=event.event,
-            by=event.by,
-            before=event.before,
-            after=event.after,
-            note=event.note,
-        )
-    )
+    add_events(c, [(alert_id, event)])
+
+
+def add_events(c: Connection, lines: Iterable[tuple[str, AlertEvent]]) -> None:
+    """Lines of history: alert and what happened to it."""
+    rows = [
+        {
+            "alert": alert_id,
+            "time": event.time,
+            "event": event.event,
+            "by": event.by,
+            "before": event.before,
+            "after": event.after,
+            "note": event.note,
+        }
+        for alert_id, event in lines
+    ]
+    c.execute(insert(_event), rows)
 
 
 def history(

@@ -71,6 +71,7 @@ def listed(
     *,
     action: str | None = None,
     who: str | None = None,
+    target: str | None = None,
     since: float | None = None,
     before: int | None = None,
     limit: int,
@@ -80,6 +81,8 @@ def listed(
     query = select(t.id, t.time, t.who, t.token, t.action, t.target, t.detail_json, t.address)
     if action is not None:
         query = query.where((t.action == action) | t.action.startswith(f"{action}.", autoescape=True))
+    if target is not None:
+        query = query.where(t.target == target)
     if who is not None:
         query = query.where(t.who == who)
     if since is not None:

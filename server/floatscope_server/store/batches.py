@@ -6,7 +6,6 @@ import json
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 from sqlalchemy import Connection, func, select
 
 from floatscope.protocol import strict_json
@@ -20,6 +19,8 @@ from floatscope_server.store.tiles import Objects
 
 _batch = tables.batch
 KEYS_AT_ONCE = 1024
+LATEST_S = 32_503_680_000.0
+"""Unix seconds, the year 3000: what a sender says is later, such as milliseconds, is no time of a step."""
 
 
 @dataclass(frozen=True)
@@ -206,7 +207,7 @@ def glances(
 
 def time_of(c: Connection, run: int, *, step: int, rank: int) -> float | None:
     """When a step was trained: as its sender says, else when it arrived, else None. What its sender said may
-    be unreadable; then it is when it arrived.
+    be unreadable, or no time that a calendar knows; then it is when it arrived.
     """
     query = (
         select(_batch.c.seq, _batch.c.received)
@@ -240,7 +241,7 @@ def _said_time(c: Connection, run: int, rank: int, seq: int, step: int) -> float
             parts = [blocks.rows_block(data)[:2] for _seq, data in found]
         for steps, times in parts:
             at = times[steps == step]
-            if len(at) and np.isfinite(at[0]):
+            if len(at) and 0 <= at[0] < LATEST_S:
                 return float(at[0])
     return None
 

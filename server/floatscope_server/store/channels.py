@@ -29,7 +29,8 @@ class ChannelRecord:
 
     url: None where the address is taken from the settings.  repeat_s: tells again of an alert that nobody
     acknowledged; None: never.  escalate_s: tells only of what nobody acknowledged for so long; None: at once.
-    quiet: hours in which only critical alerts are told.
+    quiet: hours in which only critical alerts are told.  updated, updated_by: when somebody changed it last
+    and who; None: nobody that is known.
     """
 
     id: str
@@ -44,6 +45,8 @@ class ChannelRecord:
     repeat_s: float | None = None
     escalate_s: float | None = None
     quiet: QuietHours | None = None
+    updated: float | None = None
+    updated_by: str | None = None
 
     def __repr__(self) -> str:
         return f"ChannelRecord(id={self.id!r}, kind={self.kind!r}, name={self.name!r})"
@@ -91,6 +94,8 @@ def put(c: Connection, record: ChannelRecord) -> None:
         "repeat_s": record.repeat_s,
         "escalate_s": record.escalate_s,
         "quiet_json": None if record.quiet is None else strict_json.dumps(record.quiet.to_json()),
+        "updated": record.updated,
+        "updated_by": record.updated_by,
     }
     statement = upsert(c, _channel).values(id=record.id, **values)
     kept = {k: v for k, v in values.items() if k != "created"}

@@ -22,7 +22,9 @@ SHOWN = 20  # messages of an alert that are shown unless more are asked for
 
 @dataclass(frozen=True)
 class Delivery:
-    """What became of a message, for the alert's page: state is pending, sent or dead."""
+    """What became of a message, for the alert's page: state is pending, sent or dead. due: of the next
+    try.
+    """
 
     channel: str
     event: str
@@ -31,6 +33,7 @@ class Delivery:
     created: float
     finished: float | None
     error: str | None
+    due: float
 
 
 def add(
@@ -90,6 +93,15 @@ def deliveries(
     out: dict[str, list[Delivery]] = {alert_id: [] for alert_id in alert_ids}
     for row in c.execute(query):
         out[row.of].append(
-            Delivery(row.channel, row.what, row.state, row.attempts, row.created, row.finished, row.error)
+            Delivery(
+                channel=row.channel,
+                event=row.what,
+                state=row.state,
+                attempts=row.attempts,
+                created=row.created,
+                finished=row.finished,
+                error=row.error,
+                due=row.due,
+            )
         )
     return out

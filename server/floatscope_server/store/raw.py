@@ -11,7 +11,7 @@ import numpy as np
 from sqlalchemy import Connection
 
 from floatscope.protocol.batch import Bool, Float32, Float64, Int64
-from floatscope_server.derived import combine, format_max
+from floatscope_server.derived import DERIVED, combine, format_max
 from floatscope_server.errors import Damaged
 from floatscope_server.store import blocks, damage, kinds, tiles
 from floatscope_server.store.stretches import Piece
@@ -148,7 +148,7 @@ def _hot_stats(
                 continue
             names = (tensor,)
             found = {part: (v[:, s : s + 1], p[:, s : s + 1]) for part, (v, p) in found.items()}
-        if piece.tensor_table != limit_of:
+        if stat in DERIVED and piece.tensor_table != limit_of:
             limit, limit_of = format_max(names, tensors), piece.tensor_table
         with damage.reading(f"{stat} of rank {source.rank} in batch {piece.number}"):
             combined = combine(stat, found, names, tensors, limit=limit)

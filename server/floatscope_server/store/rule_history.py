@@ -14,6 +14,7 @@ CONFIRMING = ("acknowledge", "resolve")
 DENYING = ("not_the_cause",)
 WITHDRAWING = ("reopen",)  # takes back what was said before
 MOST_ALERTS = 20_000  # the newest; more than that fire in no month that anybody reads
+FIRED_DAYS = 30  # that count as how often a rule fires
 _AT_ONCE = 500  # ids in one query
 
 

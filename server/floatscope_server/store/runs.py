@@ -17,11 +17,12 @@ from floatscope_server.errors import RunNotFound
 from floatscope_server.store import damage
 
 _RECIPE_KEYS = ("name", "fp8_format", "margin", "amax_history_len", "amax_compute_algo", "backend")
-_LISTED = [column for column in tables.run.c if column.name not in ("info_json", "bytes", "deleted")]
+LISTED = [column for column in tables.run.c if column.name not in ("info_json", "bytes", "deleted")]
 _HERE = tables.run.c.deleted.is_(None)
 LOSS_CHARS = 25  # the longest float in JSON
-_NAMES = tuple(column.name for column in _LISTED)
+_NAMES = tuple(column.name for column in LISTED)
 ENDED = ("finished", "failed", "crashed")
+LIVE = ("running", "stalled")
 REBUILD: Mapping[str, Any] = {
     "revision": tables.run.c.revision + 1,
     "version": tables.run.c.version + 1,
@@ -80,9 +81,15 @@ class RankPosition:
 
 def find(c: Connection, run_id: str, *, lock: bool = False) -> RunRecord | None:
     """The run, or None. ``lock``: other writers of this run wait until the transaction ends."""
-    query = select(*_LISTED).where(tables.run.c.run_id == run_id, _HERE)
+    query = select(*LISTED).where(tables.run.c.run_id == run_id, _HERE)
     row = c.execute(query.with_for_update() if lock else query).first()
-    return None if row is None else _record(row)
+    return None if row is None else record(row)
+
+
+def found(c: Connection, run_ids: Collection[str]) -> dict[str, RunRecord]:
+    """The runs of these ids that there are."""
+    query = select(*LISTED).where(tables.run.c.run_id.in_(run_ids), _HERE)
+    return {run.run_id: run for run in map(record, c.execute(query))} if run_ids else {}
 
 
 def get(c: Connection, run_id: str, *, lock: bool = False) -> RunRecord:
@@ -185,7 +192,7 @@ def listed(
     limit: int,
 ) -> list[RunRecord]:
     """Runs, newest first, that match every filter given; ``before``: only those older than this id."""
-    query = select(*_LISTED).where(_HERE).order_by(tables.run.c.id.desc()).limit(limit)
+    query = select(*LISTED).where(_HERE).order_by(tables.run.c.id.desc()).limit(limit)
     if project is not None:
         query = query.where(tables.run.c.project == project)
     if status:
@@ -194,7 +201,7 @@ def listed(
         query = query.where(tables.run.c.health.in_(health))
     if before is not None:
         query = query.where(tables.run.c.id < before)
-    return [_record(row) for row in c.execute(query)]
+    return [record(row) for row in c.execute(query)]
 
 
 def silent(c: Connection) -> list[tuple[int, str, float, float | None]]:
@@ -223,9 +230,7 @@ def count(c: Connection, *, project: str | None = None) -> int:
 
 def with_baseline(c: Connection, baseline: str) -> list[RunRecord]:
     """Runs that name this one as their baseline."""
-    return [
-        _record(row) for row in c.execute(select(*_LISTED).where(tables.run.c.baseline == baseline, _HERE))
-    ]
+    return [record(row) for row in c.execute(select(*LISTED).where(tables.run.c.baseline == baseline, _HERE))]
 
 
 def behind_baseline(c: Connection) -> list[str]:
@@ -283,7 +288,8 @@ def _described(run_id: str, described: RunInfo) -> dict[str, Any]:
     }
 
 
-def _record(row: Row[Any]) -> RunRecord:
+def record(row: Row[Any]) -> RunRecord:
+    """The run of a row of LISTED."""
     values: dict[str, Any] = dict(zip(_NAMES, row, strict=True))
     loss, recipe = values.pop("last_loss_json"), values.pop("recipe_json")
     try:

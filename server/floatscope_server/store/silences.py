@@ -101,6 +101,17 @@ def active(c: Connection, *, now: float) -> list[Silence]:
     return [Silence(**row._mapping) for row in c.execute(query)]
 
 
+def held_back(c: Connection, silence_ids: Collection[str]) -> dict[str, int]:
+    """How many alerts each silence holds back now; asks nothing if there are none."""
+    if not silence_ids:
+        return {}
+    alert = tables.alert
+    query = select(alert.c.silence, func.count()).where(
+        alert.c.state == "silenced", alert.c.silence.in_(silence_ids)
+    )
+    return {str(row[0]): int(row[1]) for row in c.execute(query.group_by(alert.c.silence))}
+
+
 def not_ended(c: Connection, *, now: float) -> int:
     """How many silences hold now or will."""
     goes_on = or_(_silence.c.ends.is_(None), _silence.c.ends > now)

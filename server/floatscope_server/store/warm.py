@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 WARM_BYTES = 64 << 20
@@ -21,6 +23,7 @@ class Warm:
         self._bytes = 0
         self._lock = threading.Lock()
         self._found: OrderedDict[tuple[Any, ...], tuple[Any, int]] = OrderedDict()
+        self._making: dict[tuple[Any, ...], tuple[threading.Lock, int]] = {}
 
     def get(self, key: tuple[Any, ...]) -> Any:
         """What was kept under the key, or None."""
@@ -42,6 +45,21 @@ class Warm:
             while self._bytes > self._most_bytes:
                 _key, (_value, freed) = self._found.popitem(last=False)
                 self._bytes -= freed
+
+    @contextmanager
+    def alone(self, key: tuple[Any, ...]) -> Iterator[None]:
+        """One thread at a time makes what takes long: who comes next looks again at what was kept."""
+        with self._lock:
+            lock, users = self._making.get(key) or (threading.Lock(), 0)
+            self._making[key] = lock, users + 1
+        try:
+            with lock:
+                yield
+        finally:
+            with self._lock:
+                _lock, users = self._making.pop(key)
+                if users > 1:
+                    self._making[key] = lock, users - 1
 
     @property
     def size_bytes(self) -> int:

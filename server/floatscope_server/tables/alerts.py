@@ -91,6 +91,8 @@ channel = Table(
     Column("quiet_json", Text),  # hours in which only critical alerts are told
     Column("repeat_s", Double),  # tell again of an alert that nobody acknowledged; None: never
     Column("escalate_s", Double),  # only told of alerts that nobody acknowledged for so long; None: at once
+    Column("updated", Double),  # when somebody changed it last; None: never, or before this was kept
+    Column("updated_by", Text),
 )
 
 outbox = Table(

@@ -50,11 +50,19 @@ def began(severity: str, *, covered: bool) -> Standing:
     return Standing(SILENCED if covered else FIRING, severity)
 
 
-def after(standing: Standing, event: str, *, severity: str | None = None, covered: bool = False) -> Standing:
+def after(
+    standing: Standing,
+    event: str,
+    *,
+    severity: str | None = None,
+    covered: bool = False,
+    is_past: bool = False,
+) -> Standing:
     """Where the alert stands after the event.
 
     severity: as the finding has it now; None: as before. covered: whether a silence covers the alert at that
-    severity, so that it is silenced where it would fire.
+    severity, so that it is silenced where it would fire. is_past: whether the run has recovered from it, so
+    that what was closed does not fire when it is opened again.
     """
     now = replace(standing, severity=severity or standing.severity)
     fires = replace(now, state=SILENCED if covered else FIRING, settled=None, rejected=False)
@@ -73,6 +81,8 @@ def after(standing: Standing, event: str, *, severity: str | None = None, covere
         case "resolve" | "not_the_cause":
             rejected = now.rejected or event == "not_the_cause"
             return replace(now, state=RESOLVED, settled=now.severity, rejected=rejected)
+        case "reopen" if is_past and now.state == RESOLVED:
+            return replace(fires, state=RECOVERED)
         case "reopen":
             return fires
         case "silenced" if now.state == FIRING:
