@@ -5,16 +5,17 @@ plotly.js-cartesian-dist-min, MIT): lines and heat maps in 1.5 MB instead of 4.8
 that the plotly wheel was made for, since figures are validated with the wheel in tests; where another wheel
 is installed, that wheel's own full bundle is used, at an address with its version in it.
 
-Files under static/vendor have their version in the name and never change. The others change with the release:
-serve them with `Cache-Control: no-cache` and an ETag, because the modules import each other without a
-version.
+Files under static/vendor have their version in the name and never change. The others change with the release,
+so pages load them from `/static/<fingerprint>/...`, where they never change either: the modules import each
+other by relative addresses and stay in that folder. At an address without the present fingerprint a file must
+be asked for each time (`Cache-Control: no-cache` and an ETag).
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,7 +25,10 @@ PLOTLY_VERSION = "4.1.1"
 PLOTLY_FILE = f"plotly-cartesian-{PLOTLY_VERSION}.min.js"
 PLOTLY_STYLE = f"plotly-cartesian-{PLOTLY_VERSION}.css"
 """The rules that plotly.js would otherwise add by script, which a policy without inline styles forbids."""
+FINGERPRINT_DIGITS = 10
 _HEADER_BYTES = 400
+_IMPORT = re.compile(r"""^(?:import|export)\b[^'"(]*['"]\./([a-z_]+\.js)['"]""", re.MULTILINE)
+_WITH_FINGERPRINT = re.compile(rf"{STATIC_URL}/([0-9a-f]{{{FINGERPRINT_DIGITS}}})(/.+)")
 _VERSION = re.compile(rb"plotly\.js(?: \([^)]*\))? v(\d+\.\d+\.\d+)")
 
 
@@ -81,12 +85,34 @@ def outside_files() -> Mapping[str, Path]:
     return {} if script.path.is_relative_to(static_dir()) else {script.url: script.path}
 
 
+def without_fingerprint(url: str) -> tuple[str, str | None]:
+    """The address as if it had no fingerprint, and the one it has."""
+    found = _WITH_FINGERPRINT.fullmatch(url)
+    return (url, None) if found is None else (f"{STATIC_URL}{found.group(2)}", found.group(1))
+
+
+def modules(entries: Sequence[str]) -> tuple[str, ...]:
+    """Modules in static/js and all that they import, each once, as a browser comes upon them.
+
+    One that is missing is left out: the browser says so, and the page is still read.
+    """
+    found: dict[str, None] = {}
+    waiting = list(entries)
+    while waiting:
+        name = waiting.pop(0)
+        path = static_dir() / "js" / name
+        if name not in found and path.is_file():
+            found[name] = None
+            waiting += _IMPORT.findall(path.read_text(encoding="utf-8"))
+    return tuple(found)
+
+
 def fingerprint() -> str:
-    """Ten hex digits over our own CSS and JS: added to addresses so that a new release is never mixed with an
-    old."""
+    """Ten hex digits over our own CSS and JS: part of their addresses, so that a new release is never mixed
+    with an old."""
     digest = hashlib.sha256()
     for path in sorted(static_dir().rglob("*")):
         if path.suffix in (".css", ".js", ".svg") and path.parent.name != "vendor":
             digest.update(path.name.encode())
             digest.update(path.read_bytes())
-    return digest.hexdigest()[:10]
+    return digest.hexdigest()[:FINGERPRINT_DIGITS]

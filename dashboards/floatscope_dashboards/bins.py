@@ -115,6 +115,22 @@ def finite_runs(bins: Bins) -> list[tuple[int, int]]:
     return runs
 
 
+def within(bins: Bins, shown: tuple[float, float] | None) -> Bins:
+    """The bins inside the steps shown; all without a range."""
+    if shown is None:
+        return bins
+    kept = [index for index, step in enumerate(bins.step) if shown[0] <= step <= shown[1]]
+    return Bins(
+        step=tuple(bins.step[index] for index in kept),
+        mean=tuple(bins.mean[index] for index in kept),
+        low=tuple(bins.low[index] for index in kept),
+        high=tuple(bins.high[index] for index in kept),
+        nan=tuple(bins.nan[index] for index in kept),
+        inf=tuple(bins.inf[index] for index in kept),
+        distance=bins.distance,
+    )
+
+
 def _is_hole(bins: Bins, index: int) -> bool:
     return bins.step[index] - bins.step[index - 1] > GAP_FACTOR * bins.distance
 
@@ -131,26 +147,39 @@ def line(bins: Bins) -> tuple[list[int | None], list[float | None]]:
     return x, y
 
 
-def half_life_bins(bins: Bins) -> float | None:
-    """Half-life of the smoothed line, in bins; None when there are too few of them to smooth."""
+def half_life_steps(bins: Bins) -> int:
+    """Half-life of the smoothed line in steps that suits what is shown: a round number (1, 2 or 5 times a
+    power of ten); 0 when there are too few bins to smooth.
+    """
     if len(bins.step) < SMOOTH_FROM_BINS:
-        return None
-    return max(2.0, len(bins.step) * SMOOTH_SHARE)
+        return 0
+    return round_number(max(2.0, len(bins.step) * SMOOTH_SHARE) * bins.distance)
+
+
+def round_number(value: float) -> int:
+    """The least of 1, 2, 5, 10, 20, ... that is not below `value`."""
+    power = 1
+    while True:
+        for digit in (1, 2, 5):
+            if digit * power >= value:
+                return digit * power
+        power *= 10
 
 
 def smooth(bins: Bins, half_life: float) -> tuple[list[int | None], list[float | None]]:
-    """x and y of the exponential average of the means, `half_life` in bins.
+    """x and y of the exponential average of the means, `half_life` in steps.
 
     Debiased, so that it starts at the first value and not at 0; begun anew after every gap, so that nothing
-    is smoothed over a NaN.
+    is smoothed over a NaN. A bin counts by its distance from the one before.
     """
-    keep = 0.5 ** (1.0 / half_life)
     x: list[int | None] = []
     y: list[float | None] = []
     for start, end in finite_runs(bins):
         total = weight = 0.0
         for index in range(start, end):
             mean = bins.mean[index]
+            apart = bins.distance if index == start else float(bins.step[index] - bins.step[index - 1])
+            keep = 0.5 ** (apart / half_life)
             total = keep * total + (1.0 - keep) * (mean if mean is not None else 0.0)
             weight = keep * weight + (1.0 - keep)
             x.append(bins.step[index])
@@ -237,8 +266,11 @@ def quantile(ordered: Sequence[float], share: float) -> float:
     return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
 
 
-def span(many: Sequence[Bins], *, positive: bool = False) -> Span | None:
-    """The vertical range for these series together; None when they have no finite (and positive) value."""
+def span(many: Sequence[Bins], *, positive: bool = False, robust: bool = True) -> Span | None:
+    """The vertical range for these series together; None when they have no finite (and positive) value.
+
+    robust: values far outside the middle do not set it.
+    """
     values = sorted(
         value
         for bins in many
@@ -250,9 +282,9 @@ def span(many: Sequence[Bins], *, positive: bool = False) -> Span | None:
     low, high = values[0], values[-1]
     inner_low, inner_high = quantile(values, LOW_QUANTILE), quantile(values, HIGH_QUANTILE)
     middle = inner_high - inner_low
-    if middle > 0 and high - inner_high > OUTLIER_SPANS * middle:
+    if robust and middle > 0 and high - inner_high > OUTLIER_SPANS * middle:
         high = inner_high + middle / 4
-    if middle > 0 and inner_low - low > OUTLIER_SPANS * middle:
+    if robust and middle > 0 and inner_low - low > OUTLIER_SPANS * middle:
         low = inner_low - middle / 4
     pad = (high - low) * PAD_SHARE or abs(high) * PAD_SHARE or 1.0
     return Span(

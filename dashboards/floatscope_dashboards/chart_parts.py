@@ -67,7 +67,6 @@ def layout(**more: Any) -> dict[str, Any]:
 def onset_shapes(onset: int | None, resolved: int | None) -> list[dict[str, Any]]:
     if onset is None:
         return []
-    vertical = {"type": "line", "xref": "x", "yref": "paper", "y0": 0, "y1": 1}
     shapes = [
         {
             "type": "rect",
@@ -82,11 +81,10 @@ def onset_shapes(onset: int | None, resolved: int | None) -> list[dict[str, Any]
             "layer": "below",
             "name": "after-onset" if resolved is None else "while-open",
         },
-        {**vertical, "x0": onset, "x1": onset, "line": {"color": "@crit", "width": 1.5}, "name": "onset"},
+        step_line(onset, "onset", color="@crit", width=1.5, dash="solid"),
     ]
     if resolved is not None:
-        line = {"color": "@text-3", "width": 1.2, "dash": "2px,2px"}
-        shapes.append({**vertical, "x0": resolved, "x1": resolved, "line": line, "name": "resolved"})
+        shapes.append(step_line(resolved, "resolved", color="@text-3", dash="2px,2px"))
     return shapes
 
 
@@ -104,3 +102,29 @@ def rect(start: float, end: float, yref: str, fill: str, name: str) -> dict[str,
         "layer": "below",
         "name": name,
     }
+
+
+def panel_title(text: str, top: float) -> dict[str, Any]:
+    """A title over a panel whose upper edge is at ``top``, a share of the height."""
+    return {
+        "text": text,
+        "xref": "paper",
+        "x": 0,
+        "xanchor": "left",
+        "xshift": 2,
+        "yref": "paper",
+        "y": top,
+        "yanchor": "bottom",
+        "yshift": 1,
+        "showarrow": False,
+        "font": {"size": 12, "color": "@text-2"},
+    }
+
+
+def step_line(
+    step: int, name: str, *, color: str, width: float = 1.2, dash: str = "2px,3px"
+) -> dict[str, Any]:
+    """A line over all panels at a step."""
+    line = {"color": color, "width": width, "dash": dash}
+    place = {"type": "line", "xref": "x", "yref": "paper", "x0": step, "x1": step, "y0": 0, "y1": 1}
+    return {**place, "line": line, "name": name}

@@ -1,5 +1,5 @@
-"""The evidence card: what speaks for the worst finding, what else was considered, what could not be
-checked."""
+"""The evidence card: what speaks for the worst finding, what else was considered, which checks were clean,
+and which could not look."""
 
 from __future__ import annotations
 
@@ -8,8 +8,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from floatscope.protocol.names import STATS
-from floatscope_dashboards.findings import Alternative, Evidence, Finding, open_findings, read_findings
+from floatscope_dashboards.checks import PARTLY, fired_rules, unable_rules
+from floatscope_dashboards.findings import (
+    IN_ENGLISH,
+    Alternative,
+    Evidence,
+    Finding,
+    open_findings,
+    read_findings,
+)
 from floatscope_dashboards.loss_figure import Panel
+from floatscope_dashboards.say import Say
 from floatscope_dashboards.wording import as_text, signal_of
 
 TENSOR_STATS = frozenset((*STATS, "headroom_log2"))
@@ -20,11 +29,23 @@ MAX_NEEDS = 4
 
 @dataclass(frozen=True)
 class Unchecked:
-    """A rule that could not look, which is not the same as a rule that saw nothing."""
+    """A rule that could not look at all or not at everything (partly), which is not the same as a rule that
+    saw nothing. title: of the rule, "" if that is not known.
+    """
 
     rule: str
     needs: str
     why: str
+    title: str = ""
+    partly: bool = False
+
+
+@dataclass(frozen=True)
+class Clean:
+    """A rule that had what it needs and found nothing."""
+
+    rule: str
+    title: str
 
 
 @dataclass(frozen=True)
@@ -35,21 +56,47 @@ class EvidenceCard:
     evidence: tuple[Evidence, ...]
     alternatives: tuple[Alternative, ...]
     unchecked: tuple[Unchecked, ...]
+    clean: tuple[Clean, ...] = ()
+
+    @property
+    def unable_rules(self) -> int:
+        """How many rules that is: one rule may lack several things, and has a line for each."""
+        return len({item.rule for item in self.unable})
+
+    @property
+    def partly_rules(self) -> int:
+        """As ``unable_rules``, of those that looked at a part."""
+        return len({item.rule for item in self.partly})
+
+    @property
+    def unable(self) -> tuple[Unchecked, ...]:
+        return tuple(item for item in self.unchecked if not item.partly)
+
+    @property
+    def partly(self) -> tuple[Unchecked, ...]:
+        return tuple(item for item in self.unchecked if item.partly)
 
 
-def evidence_card(verdict: Mapping[str, Any]) -> EvidenceCard:
-    """The card for a verdict: of its worst open finding, else of the worst finding there was."""
-    findings = read_findings(verdict)
+def evidence_card(
+    verdict: Mapping[str, Any], say: Say = IN_ENGLISH, *, rules: Mapping[str, str] | None = None
+) -> EvidenceCard:
+    """The card for a verdict: of its worst open finding, else of the worst finding there was. rules: title of
+    every rule there is, by code; without it none is named as clean.
+    """
+    titles = rules or {}
+    findings = read_findings(verdict, say)
     lead = next(iter(open_findings(findings)), next(iter(findings), None))
+    busy = unable_rules(verdict) | fired_rules(verdict)
     return EvidenceCard(
         lead=lead,
         evidence=lead.evidence if lead else (),
         alternatives=lead.alternatives if lead else (),
-        unchecked=_unchecked(verdict),
+        unchecked=_unchecked(verdict, titles, say),
+        clean=tuple(Clean(code, title) for code, title in sorted(titles.items()) if code not in busy),
     )
 
 
-def _unchecked(verdict: Mapping[str, Any]) -> tuple[Unchecked, ...]:
+def _unchecked(verdict: Mapping[str, Any], titles: Mapping[str, str], say: Say) -> tuple[Unchecked, ...]:
     items = verdict.get("not_checked")
     found = []
     for item in items if isinstance(items, (list, tuple)) else ():
@@ -60,8 +107,9 @@ def _unchecked(verdict: Mapping[str, Any]) -> tuple[Unchecked, ...]:
         names = [name for name in names if name]
         shown = ", ".join(names[:MAX_NEEDS])
         if len(names) > MAX_NEEDS:
-            shown += f" and {len(names) - MAX_NEEDS} more"
-        found.append(Unchecked(as_text(item.get("rule")), shown, as_text(item.get("why"))))
+            shown = say("{names} and {n} more", names=shown, n=len(names) - MAX_NEEDS)
+        rule, why = as_text(item.get("rule")), as_text(item.get("why"))
+        found.append(Unchecked(rule, shown, why, titles.get(rule, ""), why.startswith(PARTLY)))
     return tuple(found)
 
 
@@ -71,5 +119,5 @@ def proof_panel(card: EvidenceCard) -> tuple[Panel, str] | None:
     for item in card.evidence:
         if item.tensor and item.signal in TENSOR_STATS:
             signal = signal_of(item.signal)
-            return Panel(item.tensor, signal.label, signal.unit), item.signal
+            return Panel(item.tensor, item.label, signal.unit), item.signal
     return None

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from floatscope_dashboards.findings import Evidence, Finding, Setting
+from floatscope_dashboards.say import Say
+from floatscope_dashboards.tensor_links import tensor_href
 from floatscope_dashboards.views import RunView
-from floatscope_dashboards.wording import as_int, as_text, count_text, health_sign, step_text
+from floatscope_dashboards.wording import as_int, as_text, health_sign, number_text, signed_text
 
 FP8_FORMATS = frozenset({"e4m3", "e5m2", "e4m3fnuz", "mxfp8_e4m3", "mxfp8_e5m2", "nvfp4"})
 PLAIN_RECIPES = frozenset({"bf16", "fp32", "fp16_amp", "none", ""})
 MAX_CANDIDATE_POINTS = 4
+THOUSAND, MILLION, BILLION, TRILLION = 1e3, 1e6, 1e9, 1e12
 
 
 @dataclass(frozen=True)
@@ -26,7 +30,9 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Facts:
-    """Since when, where, what to do."""
+    """Since when, where, what to do. since_time: when the onset's step was trained. where_href: the page
+    of the tensor, "" without one.
+    """
 
     since: str
     since_notes: tuple[str, ...]
@@ -35,11 +41,14 @@ class Facts:
     where_notes: tuple[str, ...]
     actions: tuple[str, ...]
     settings: tuple[Setting, ...]
+    since_time: datetime | None = None
+    since_ago: str = ""
+    where_href: str = ""
 
 
 @dataclass(frozen=True)
 class Folded:
-    """A further finding, one line that opens."""
+    """A further finding, one line that opens. state_words: what people did about it, "" for nothing."""
 
     key: str
     kind: str
@@ -48,6 +57,16 @@ class Folded:
     note: str
     facts: Facts
     body: str
+    state_words: str = ""
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """What the quiet verdict rests on: tensors in FP8, all tensors, the recipe's name."""
+
+    in_fp8: int
+    tensors: int
+    recipe: str
 
 
 def steps_judged(view: RunView) -> int:
@@ -59,9 +78,9 @@ def source(view: RunView) -> Mapping[str, Any]:
     return source if isinstance(source, Mapping) else {}
 
 
-def candidates(lead: Finding) -> tuple[Candidate, ...]:
+def candidates(lead: Finding, say: Say) -> tuple[Candidate, ...]:
     """The lead's own cause against the best alternative; two alternatives when no cause was determined."""
-    supports = tuple((True, _evidence_line(item)) for item in lead.evidence[:MAX_CANDIDATE_POINTS])
+    supports = tuple((True, _evidence_line(item, say)) for item in lead.evidence[:MAX_CANDIDATE_POINTS])
     ranked = [
         Candidate(item.label, percent(item.confidence), ((False, item.against),) if item.against else ())
         for item in lead.alternatives
@@ -72,49 +91,96 @@ def candidates(lead: Finding) -> tuple[Candidate, ...]:
     return (own, *ranked[:1])
 
 
-def _evidence_line(item: Evidence) -> str:
-    place = f" in {item.tensor}" if item.tensor else ""
-    expected = f", expected {item.expected}" if item.expected else ""
-    at = f" at step {step_text(item.step)}" if item.step is not None else ""
-    return f"{item.label}{place}: {item.value}{at}{expected}"
+def _evidence_line(item: Evidence, say: Say) -> str:
+    what = say("{signal} in {tensor}", signal=item.label, tensor=item.tensor) if item.tensor else item.label
+    if item.step is None:
+        found = say("{what}: {value}", what=what, value=item.value)
+    else:
+        found = say("{what}: {value} at step {step}", what=what, value=item.value, step=say.step(item.step))
+    return (
+        say("{found}, expected {expected}", found=found, expected=item.expected) if item.expected else found
+    )
 
 
-def facts(finding: Finding, view: RunView, *, with_remedy: bool) -> Facts:
-    since: list[str] = []
-    window = finding.onset_window
-    if window is not None and window[1] > window[0]:
-        since.append(f"Onset between {step_text(window[0])} and {step_text(window[1])}.")
-    if finding.detected_step is not None and finding.onset_step is not None:
-        delay = finding.detected_step - finding.onset_step
-        since.append("Seen on the same step." if delay <= 0 else f"Seen {count_text(delay, 'step')} later.")
-    if view.row.last_step is not None and finding.onset_step is not None:
-        behind = view.row.last_step - finding.onset_step
-        if behind > 0:
-            since.append(f"{count_text(behind, 'step')} trained since.")
-    clean = as_int(view.verdict.get("last_clean_step"))
-    if clean is not None and finding.onset_step is not None and clean < finding.onset_step:
-        since.append(f"Last clean step {step_text(clean)}.")
+def facts(finding: Finding, view: RunView, say: Say, *, with_remedy: bool, lead: bool = False) -> Facts:
+    """Of one finding. lead: it is the one whose onset the run's own facts are about."""
     where = finding.tensor or finding.layer
-    notes: list[str] = []
-    total = as_int(source(view).get("tensors"))
-    if finding.affected_tensors:
-        of = f" of {total:,}" if total and total >= finding.affected_tensors else ""
-        notes.append(f"{finding.affected_tensors:,}{of} tensors affected.")
-    if finding.order in ("forward", "backward"):
-        notes.append(f"First seen in the {finding.order} pass.")
-    if finding.rank is not None and (as_int(view.info.get("ranks")) or 1) > 1:
-        notes.append(f"Rank {finding.rank}.")
-    if not where:
-        notes.append("Not tied to one tensor.")
+    known = view.facts
+    at = known.onset_time if lead else None
     return Facts(
-        since="Step " + step_text(finding.onset_step) if finding.onset_step is not None else "Unknown",
-        since_notes=tuple(since),
-        where=where or "Whole run",
+        since=say("Step {step}", step=say.step(finding.onset_step))
+        if finding.onset_step is not None
+        else say("Unknown"),
+        since_notes=tuple(_since_notes(finding, view, say, lead=lead)),
+        where=where or say("Whole run"),
         where_is_name=bool(where),
-        where_notes=tuple(notes),
+        where_notes=tuple(_where_notes(finding, view, say)),
         actions=finding.remedy if with_remedy else (),
         settings=_preferred_first(finding.settings, view) if with_remedy else (),
+        since_time=at,
+        since_ago="" if at is None else say.duration((view.now - at).total_seconds()),
+        where_href=tensor_href(view.row.run_id, finding.tensor, at=finding.onset_step)
+        if finding.tensor
+        else "",
     )
+
+
+def _since_notes(finding: Finding, view: RunView, say: Say, *, lead: bool) -> list[str]:
+    notes: list[str] = []
+    onset, window = finding.onset_step, finding.onset_window
+    if window is not None and window[1] > window[0]:
+        notes.append(
+            say("Onset between {first} and {last}.", first=say.step(window[0]), last=say.step(window[1]))
+        )
+    if finding.detected_step is not None and onset is not None:
+        delay = finding.detected_step - onset
+        if delay <= 0:
+            notes.append(say("Seen on the same step."))
+        else:
+            notes.append(say.plural("Seen {n} step later.", "Seen {n} steps later.", delay))
+    if view.row.last_step is not None and onset is not None and view.row.last_step > onset:
+        behind = view.row.last_step - onset
+        tokens = view.facts.tokens_since_onset if lead else None
+        if tokens:
+            notes.append(
+                say.plural(
+                    "{n} step, {tokens} tokens trained since.",
+                    "{n} steps, {tokens} tokens trained since.",
+                    behind,
+                    tokens=amount(tokens),
+                )
+            )
+        else:
+            notes.append(say.plural("{n} step trained since.", "{n} steps trained since.", behind))
+    change = view.facts.loss_since_onset if lead else None
+    if change is not None:
+        notes.append(say("Loss {change} nats since the onset.", change=signed_text(change, 3)))
+    clean = as_int(view.verdict.get("last_clean_step"))
+    if clean is not None and onset is not None and clean < onset:
+        notes.append(
+            say("Last clean step {step}: use a checkpoint from there or before.", step=say.step(clean))
+        )
+    return notes
+
+
+def _where_notes(finding: Finding, view: RunView, say: Say) -> list[str]:
+    notes: list[str] = []
+    total = as_int(source(view).get("tensors"))
+    affected = finding.affected_tensors
+    if affected:
+        if total and total >= affected:
+            notes.append(say("{n} of {total} tensors affected.", n=f"{affected:,}", total=f"{total:,}"))
+        else:
+            notes.append(say.plural("{n} tensor affected.", "{n} tensors affected.", affected))
+    if finding.order == "forward":
+        notes.append(say("First seen in the forward pass."))
+    elif finding.order == "backward":
+        notes.append(say("First seen in the backward pass."))
+    if finding.rank is not None and (as_int(view.info.get("ranks")) or 1) > 1:
+        notes.append(say("Rank {rank}.", rank=finding.rank))
+    if not (finding.tensor or finding.layer):
+        notes.append(say("Not tied to one tensor."))
+    return notes
 
 
 def _preferred_first(settings: tuple[Setting, ...], view: RunView) -> tuple[Setting, ...]:
@@ -126,52 +192,66 @@ def _preferred_first(settings: tuple[Setting, ...], view: RunView) -> tuple[Sett
     return settings
 
 
-def fold(finding: Finding, view: RunView) -> Folded:
+def fold(
+    finding: Finding, view: RunView, say: Say, *, lead: Finding | None = None, state: str = ""
+) -> Folded:
+    """One line. lead: the finding it is put in relation to."""
     sign = health_sign(finding.severity)
-    note = f"from step {step_text(finding.onset_step)}" if finding.onset_step is not None else ""
     if finding.recovered:
-        note += (
-            ", recovered"
-            if finding.resolved_step is None
-            else f", recovered at {step_text(finding.resolved_step)}"
-        )
-    word = "Recovered" if finding.recovered else "Note" if finding.severity == "info" else sign.word
+        word = say("Recovered")
+    else:
+        word = say("Note") if finding.severity == "info" else say(sign.word)
     return Folded(
         key=finding.key,
         kind="back" if finding.recovered else sign.kind,
         word=word,
         title=finding.title,
-        note=note.lstrip(", "),
-        facts=facts(finding, view, with_remedy=not finding.uncertain),
+        note=", ".join(_fold_notes(finding, lead, say)),
+        facts=facts(finding, view, say, with_remedy=not finding.uncertain),
         body=finding.decisive_test,
+        state_words=state,
     )
 
 
-def coverage(view: RunView) -> list[str]:
-    """What the quiet verdict rests on, and what it cannot say."""
+def _fold_notes(finding: Finding, lead: Finding | None, say: Say) -> list[str]:
+    notes = []
+    onset = finding.onset_step
+    if onset is not None:
+        notes.append(say("from step {step}", step=say.step(onset)))
+    if lead is not None and lead.onset_step is not None and onset is not None:
+        later = onset - lead.onset_step
+        if later == 0:
+            notes.append(say("same step as the first"))
+        elif later > 0:
+            notes.append(say.plural("{n} step after the first", "{n} steps after the first", later))
+        else:
+            notes.append(say.plural("{n} step before the first", "{n} steps before the first", -later))
+    if finding.recovered and finding.resolved_step is None:
+        notes.append(say("recovered"))
+    elif finding.recovered:
+        notes.append(say("recovered at {step}", step=say.step(finding.resolved_step)))
+    return notes
+
+
+def coverage(view: RunView) -> Coverage:
+    """How many tensors there are, and how many of them are cast to FP8."""
     tensors = view.info.get("tensors")
     formats = [
         as_text(item.get("format"))
         for item in (tensors.values() if isinstance(tensors, Mapping) else ())
         if isinstance(item, Mapping)
     ]
-    in_fp8 = sum(name in FP8_FORMATS for name in formats)
     recipe = view.info.get("recipe")
-    recipe_name = as_text(recipe.get("name")) if isinstance(recipe, Mapping) else ""
-    if in_fp8:
-        said = [f"{count_text(in_fp8, 'FP8 tensor')} in range."]
-    elif formats:
-        said = [f"This run has no FP8 tensors; {count_text(len(formats), 'tensor')} and the loss are judged."]
-    else:
-        said = ["No tensor statistics were sent, so only the loss and the other scalars are judged."]
-    if not in_fp8 and recipe_name not in PLAIN_RECIPES:
-        said.append(f"The recipe {recipe_name} was announced, but no module reported an FP8 tensor.")
-    if in_fp8 and view.row.baseline is None:
-        said.append("There is no baseline to compare with, so slow drift cannot be told from noise.")
-    unchecked = view.verdict.get("not_checked")
-    if isinstance(unchecked, (list, tuple)) and unchecked:
-        said.append(f"{count_text(len(unchecked), 'check')} could not look, see below.")
-    return said
+    name = as_text(recipe.get("name")) if isinstance(recipe, Mapping) else ""
+    return Coverage(sum(item in FP8_FORMATS for item in formats), len(formats), name)
+
+
+def amount(value: float) -> str:
+    """A large number in short: 960, 12.3 k, 24.1 M, 1.71 T."""
+    for size, unit in ((TRILLION, "T"), (BILLION, "B"), (MILLION, "M"), (THOUSAND, "k")):
+        if abs(value) >= size:
+            return number_text(float(f"{value / size:.3g}")) + f"\u202f{unit}"
+    return number_text(value)
 
 
 def percent(confidence: float) -> int:

@@ -3,11 +3,13 @@ stored."""
 
 from __future__ import annotations
 
+import gettext
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from floatscope_dashboards.say import ENGLISH, Say, later
 from floatscope_dashboards.wording import (
     CAUSES,
     FRAMEWORKS,
@@ -25,6 +27,8 @@ from floatscope_dashboards.wording import (
 
 CERTAIN_FROM = 0.6
 """Below this confidence the banner names two candidates and the deciding test, never an instruction."""
+IN_ENGLISH = Say(ENGLISH, gettext.NullTranslations(), {})
+NO_SIGNAL, MISSING = later("Signal"), later("missing")
 OTHER_SETTINGS_ORDER = ("transformer_engine", "megatron", "torchao", "deepspeed", "pytorch")
 
 
@@ -90,17 +94,17 @@ class Finding:
     decisive_test: str
     confidence_basis: str = ""
     log_next: tuple[str, ...] = ()
-
-    @property
-    def label(self) -> str:
-        """Cause and kind in words."""
-        kind = KINDS.get(self.kind, self.kind.replace("_", " "))
-        return f"{cause_label(self.cause)}: {kind}" if kind else cause_label(self.cause)
+    label: str = ""
+    """Cause and kind in words."""
+    composed: str = ""
+    """The finding in short in a language that the engine does not write; "" in English."""
 
     @property
     def title(self) -> str:
-        """The summary as a heading: without its closing full stop; the cause when there is no summary."""
-        return self.summary.rstrip().removesuffix(".") or self.label
+        """A heading: in English the summary without its closing full stop, else composed from its parts; the
+        cause when there is no summary.
+        """
+        return self.composed or self.summary.rstrip().removesuffix(".") or self.label
 
     @property
     def recovered(self) -> bool:
@@ -115,9 +119,11 @@ class Finding:
         )
 
 
-def read_findings(verdict: Mapping[str, Any]) -> tuple[Finding, ...]:
-    """All findings that were not replaced by a later one, worst first (severity, confidence, onset)."""
-    found = [_finding(item, number) for number, item in enumerate(_dicts(verdict.get("findings")))]
+def read_findings(verdict: Mapping[str, Any], say: Say = IN_ENGLISH) -> tuple[Finding, ...]:
+    """All findings that were not replaced by a later one, worst first (severity, confidence, onset). `say`
+    says what is not the engine's own sentence.
+    """
+    found = [_finding(item, number, say) for number, item in enumerate(_dicts(verdict.get("findings")))]
     return tuple(sorted((item for item in found if item.state != "replaced"), key=_worst_first))
 
 
@@ -135,9 +141,29 @@ def _worst_first(finding: Finding) -> tuple[int, int, float, int]:
     )
 
 
-def _finding(item: Mapping[str, Any], number: int) -> Finding:
+def _label(cause: str, kind: str, say: Say) -> str:
+    words = say(KINDS[kind]) if kind in KINDS else kind.replace("_", " ")
+    label = say(cause_label(cause))
+    return say("{cause}: {kind}", cause=label, kind=words) if words else label
+
+
+def _composed(item: Mapping[str, Any], label: str, say: Say) -> str:
+    """Cause, place and step; "" in English, in which the engine's own sentence says more."""
+    if say.language == ENGLISH:
+        return ""
+    where = as_text(item.get("tensor")) or as_text(item.get("layer"))
+    onset = as_int(item.get("onset_step"))
+    if where and onset is not None:
+        return say("{what} in {where}, since step {step}", what=label, where=where, step=say.step(onset))
+    if where:
+        return say("{what} in {where}", what=label, where=where)
+    return label if onset is None else say("{what}, since step {step}", what=label, step=say.step(onset))
+
+
+def _finding(item: Mapping[str, Any], number: int, say: Say) -> Finding:
     remedy = item.get("remedy")
     remedy = remedy if isinstance(remedy, Mapping) else {}
+    label = _label(as_text(item.get("cause")) or "undetermined", as_text(item.get("kind")), say)
     return Finding(
         key=as_text(item.get("id")) or f"finding-{number}",
         rule=as_text(item.get("rule")),
@@ -156,43 +182,45 @@ def _finding(item: Mapping[str, Any], number: int) -> Finding:
         order=as_text(item.get("order")),
         affected_tensors=as_int(item.get("affected_tensors")),
         summary=as_text(item.get("summary")),
-        evidence=tuple(_evidence(entry) for entry in _dicts(item.get("evidence"))),
-        alternatives=_alternatives(item.get("alternatives")),
+        evidence=tuple(_evidence(entry, say) for entry in _dicts(item.get("evidence"))),
+        alternatives=_alternatives(item.get("alternatives"), say),
         remedy=_sentences(as_text(remedy.get("text"))),
-        settings=_settings(remedy.get("settings")),
+        settings=_settings(remedy.get("settings"), say),
         decisive_test=as_text(item.get("decisive_test")),
         confidence_basis=as_text(item.get("confidence_basis")),
         log_next=tuple(text for wish in _dicts(item.get("log_next")) if (text := as_text(wish.get("text")))),
+        label=label,
+        composed=_composed(item, label, say),
     )
 
 
-def _evidence(item: Mapping[str, Any]) -> Evidence:
+def _evidence(item: Mapping[str, Any], say: Say) -> Evidence:
     name = as_text(item.get("signal"))
     signal = signal_of(name)
     raw = item.get("value")
     number = as_float(raw)
     if number is not None:
-        value = with_unit(number_text(number), signal.unit if math.isfinite(number) else "")
+        value = with_unit(number_text(number), say(signal.unit) if math.isfinite(number) else "")
     else:
-        value = raw if isinstance(raw, str) else "missing" if raw is None else str(raw)
+        value = raw if isinstance(raw, str) else say(MISSING) if raw is None else str(raw)
     expected = item.get("expected")
     expected_number = as_float(expected)
     if expected_number is not None:
-        expected = with_unit(number_text(expected_number), signal.unit)
+        expected = with_unit(number_text(expected_number), say(signal.unit))
     return Evidence(
         signal=name,
-        label=signal.label or "Signal",
+        label=say(signal.label or NO_SIGNAL),
         tensor=as_text(item.get("tensor")),
         step=as_int(item.get("step")),
         value=value,
-        expected=as_text(expected),
+        expected=say(as_text(expected)),
     )
 
 
-def _alternatives(value: object) -> tuple[Alternative, ...]:
+def _alternatives(value: object, say: Say) -> tuple[Alternative, ...]:
     found = [
         Alternative(
-            label=cause_label(as_text(item.get("cause"))) or CAUSES["undetermined"],
+            label=say(cause_label(as_text(item.get("cause"))) or CAUSES["undetermined"]),
             confidence=_share(item.get("confidence")) or 0.0,
             against=as_text(item.get("against")),
         )
@@ -201,13 +229,15 @@ def _alternatives(value: object) -> tuple[Alternative, ...]:
     return tuple(sorted(found, key=lambda item: -item.confidence))
 
 
-def _settings(value: object) -> tuple[Setting, ...]:
+def _settings(value: object, say: Say) -> tuple[Setting, ...]:
     if not isinstance(value, Mapping):
         return ()
     known = [name for name in OTHER_SETTINGS_ORDER if name in value]
     names = known + sorted(str(name) for name in value if name not in known)
     found = [(name, as_text(value.get(name))) for name in names]
-    return tuple(Setting(FRAMEWORKS.get(name, sentence_case(name)), text) for name, text in found if text)
+    return tuple(
+        Setting(say(FRAMEWORKS.get(name) or sentence_case(name)), text) for name, text in found if text
+    )
 
 
 def _sentences(text: str) -> tuple[str, ...]:

@@ -8,13 +8,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from floatscope_dashboards.chart_parts import Figure, axis, layout, onset_shapes, plain
-from floatscope_dashboards.heat_grid import Row, read_grid
+from floatscope_dashboards.heat_grid import Row, is_numbered, read_grid
 from floatscope_dashboards.heat_stats import HeatStat
 
-MAX_TICKS = 40
-"""Up to so many rows each get a label; above it a few per block."""
 TICKS_PER_BLOCK = 5
+"""Numbers of layers beside a block that has many rows."""
 MAX_TICK_TEXT = 20
+LEFT_SHARE = 0.2
+"""The label of the onset stands before it where this share of the picture is: after it is what to look at."""
+BESIDE_PX = -30
+"""From the plot to the end of a block's title beside it: room for the number of a layer."""
 
 
 def heat_frame(*, onset: int | None) -> Figure:
@@ -27,7 +30,7 @@ def heat_frame(*, onset: int | None) -> Figure:
         "hoverongaps": False,
         "hoverinfo": "skip",
     }
-    shapes = [shape for shape in onset_shapes(onset, None) if shape.get("name") == "onset"]
+    shapes = onset_shapes(onset, None)[1:]  # without the shade, which would lie over the map
     return {
         "data": [
             {**base, "name": "value", "colorscale": "@ramp-low", "zmin": 0.0, "zmax": 1.0},
@@ -65,7 +68,7 @@ def fill_heat(
     grid = read_grid(payload, worst=stat.worst, order=order, marks=marks)
     values, nonfinite = figure["data"]
     values["z"] = [list(row) for row in grid.value]
-    values["zmin"], values["zmax"] = stat.low, stat.high
+    values["zmin"], values["zmax"] = color_range(stat, payload)
     values["colorscale"] = f"@ramp-{stat.ramp}"
     nonfinite["z"] = [list(row) for row in grid.mark]
     for trace in (values, nonfinite):
@@ -78,30 +81,42 @@ def fill_heat(
     settings["yaxis"]["tickvals"] = [at for at, _ in ticks]
     settings["yaxis"]["ticktext"] = [text for _, text in ticks]
     settings["annotations"] = _block_titles(rows)
+    settings["shapes"] = [*settings["shapes"], *_gaps(rows)]
     at = _row_of(rows, grid.tensors, origin)
     if at is not None and onset is not None and grid.edges and grid.edges[0] <= onset <= grid.edges[-1]:
         settings["annotations"].append(
-            _origin_label(onset, at, right=onset > (grid.edges[0] + grid.edges[-1]) / 2)
+            _origin_label(
+                onset, at, right=onset > grid.edges[0] + LEFT_SHARE * (grid.edges[-1] - grid.edges[0])
+            )
         )
     return figure
 
 
+def color_range(stat: HeatStat, payload: Mapping[str, Any]) -> tuple[float, float]:
+    """The values at the ends of the colours: the statistic's own, else those that there are."""
+    if stat.low < stat.high:
+        return stat.low, stat.high
+    low, high = float(payload.get("lo") or 0.0), float(payload.get("hi") or 0.0)
+    return (low, high) if low < high else (low, low + 1.0)
+
+
 def _ticks(rows: tuple[Row | None, ...]) -> list[tuple[int, str]]:
     named = [(at, row) for at, row in enumerate(rows) if row is not None]
-    if len(named) > MAX_TICKS:
-        kept: list[tuple[int, Row]] = []
-        for block in dict.fromkeys(row.block for _, row in named):
-            inside = [(at, row) for at, row in named if row.block == block]
-            last = len(inside) - 1
-            picks = sorted(
-                {
-                    (2 * last * n + TICKS_PER_BLOCK - 1) // (2 * (TICKS_PER_BLOCK - 1))
-                    for n in range(TICKS_PER_BLOCK)
-                }
-            )
-            kept.extend(inside[pick] for pick in picks)
-        named = kept
-    return [(at, plain(_short(row.label))) for at, row in named]
+    if not is_numbered(rows):
+        return [(at, plain(_short(row.label))) for at, row in named]
+    kept: list[tuple[int, str]] = []
+    for block in dict.fromkeys(row.block for _, row in named):
+        begun: list[tuple[int, str]] = []
+        for at, row in named:
+            if row.block == block and row.number and (not begun or begun[-1][1] != row.number):
+                begun.append((at, row.number))
+        last = len(begun) - 1
+        picks = {
+            (2 * last * n + TICKS_PER_BLOCK - 1) // (2 * (TICKS_PER_BLOCK - 1))
+            for n in range(TICKS_PER_BLOCK)
+        }
+        kept.extend(begun[pick] for pick in sorted(picks) if begun)
+    return kept
 
 
 def _short(text: str) -> str:
@@ -109,26 +124,43 @@ def _short(text: str) -> str:
 
 
 def _block_titles(rows: tuple[Row | None, ...]) -> list[dict[str, Any]]:
-    titles = []
-    seen: set[str] = set()
+    places: dict[str, list[int]] = {}
     for at, row in enumerate(rows):
-        if row is None or row.block in seen:
-            continue
-        seen.add(row.block)
-        titles.append(
+        if row is not None:
+            places.setdefault(row.block, []).append(at)
+    shared = {"xref": "paper", "x": 0, "yref": "y", "showarrow": False}
+    font = {"size": 11.5, "color": "@text-2"}
+    if is_numbered(rows):
+        beside = {"xanchor": "right", "xshift": BESIDE_PX, "yanchor": "middle", "align": "right"}
+        return [
             {
-                "text": f"<b>{row.block}</b>",
-                "xref": "paper",
-                "x": 0,
-                "xanchor": "left",
-                "yref": "y",
-                "y": at - 0.5,
-                "yanchor": "bottom",
-                "showarrow": False,
-                "font": {"size": 11.5, "color": "@text-2"},
+                "text": f"<b>{block}</b>",
+                **shared,
+                **beside,
+                "y": (at[0] + at[-1]) / 2,
+                "font": font,
+                "name": block,
             }
-        )
-    return titles
+            for block, at in places.items()
+        ]
+    above = {"xanchor": "left", "yanchor": "bottom"}
+    return [
+        {"text": f"<b>{block}</b>", **shared, **above, "y": at[0] - 0.5, "font": font, "name": block}
+        for block, at in places.items()
+    ]
+
+
+def _gaps(rows: tuple[Row | None, ...]) -> list[dict[str, Any]]:
+    """The space between blocks, in the colour of the page: it is no missing data."""
+    spacers = [at for at, row in enumerate(rows) if row is None]
+    starts = [at for at in spacers if at - 1 not in spacers]
+    ends = [at for at in spacers if at + 1 not in spacers]
+    shared = {"type": "rect", "xref": "paper", "x0": 0, "x1": 1, "yref": "y"}
+    look = {"fillcolor": "@surface", "line": {"width": 0}, "layer": "above", "name": "gap"}
+    return [
+        {**shared, "y0": start - 0.5, "y1": end + 0.5, **look}
+        for start, end in zip(starts, ends, strict=True)
+    ]
 
 
 def _row_of(rows: tuple[Row | None, ...], tensors: tuple[str, ...], name: str | None) -> int | None:

@@ -19,6 +19,10 @@ MAX_ROWS = 240
 """More rows than this in a 420 px high picture are less than two pixels each; neighbours are then pooled."""
 SPACER_SHARE = 0.05
 """Height of the space before a block's title, as a share of all rows."""
+MAX_NAMED = 30
+"""With more rows there is no room for the name of each: the number of the layer is beside the first of its
+rows, the blocks' titles are beside them, and the space between blocks is thinner."""
+THIN_SHARE = 0.025
 GAP_FACTOR = 4.0
 """As for lines: a distance of more than this many usual ones between columns is missing data."""
 
@@ -29,15 +33,18 @@ BLOCKS: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 OTHER_BLOCK = "Other"
 _DIGITS = re.compile(r"([0-9]+)")
+_NUMBER = re.compile(r"(?:^|[._])([0-9]+)(?=[._]|$)")
 _TO_FIRST_NUMBER = re.compile(r"^.*?(?=\b[0-9]+\.)")
 
 
 @dataclass(frozen=True)
 class Row:
-    """One row: its block, what its tick says, and the tensors pooled into it (indices into the payload)."""
+    """One row: its block, its name, the number of its first tensor's layer ("" without one), and the tensors
+    pooled into it (indices into the payload)."""
 
     block: str
     label: str
+    number: str
     tensors: tuple[int, ...]
 
 
@@ -134,7 +141,8 @@ def _rows(cells: Cells, order: Mapping[str, int]) -> tuple[Row | None, ...]:
     names = [name for name, _ in BLOCKS] + [OTHER_BLOCK]
     used = [name for name in names if name in blocks]
     per_row = max(1, -(-len(shown) // MAX_ROWS))
-    spacer = max(1, -(-len(shown) // per_row) // int(1 / SPACER_SHARE))
+    height = -(-len(shown) // per_row)
+    spacer = max(1, height // int(1 / (SPACER_SHARE if height <= MAX_NAMED else THIN_SHARE)))
     rows: list[Row | None] = []
     for number, block in enumerate(used):
         indices = sorted(
@@ -152,8 +160,19 @@ def _rows(cells: Cells, order: Mapping[str, int]) -> tuple[Row | None, ...]:
             group = tuple(indices[start : start + per_row])
             layer, role = split[group[0]]
             label = short_layer(layer) + (f" {role}" if several_roles and role else "")
-            rows.append(Row(block, label, group))
+            rows.append(Row(block, label, layer_number(layer), group))
     return tuple(rows)
+
+
+def is_numbered(rows: Sequence[Row | None]) -> bool:
+    """Whether rows are labelled by the number of their layer."""
+    return sum(row is not None for row in rows) > MAX_NAMED
+
+
+def layer_number(layer: str) -> str:
+    """The first number that is a part of the name: 23 of model.layers.23.mlp.fc2; "" without one."""
+    found = _NUMBER.search(layer)
+    return found.group(1) if found else ""
 
 
 def short_layer(layer: str) -> str:

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from floatscope_dashboards.say import Say, later
+
 
 @dataclass(frozen=True)
 class HeatStat:
@@ -30,30 +32,45 @@ class HeatStat:
 # puts every tensor; below it values clip, and far above it the low values are lost. The others: where a
 # trained eye starts to worry (5 % clipped, 20 % rounded to 0) and far beyond. The payload's cells are 254
 # even steps from lowest to highest, which would show a scale of 3 as 0 beside one of 10,000: statistics
-# without a bounded range are shown as their logarithm.
+# without a bounded range are shown as their logarithm, in the range that they have (0 to 0 here).
 HEAT_STATS: tuple[HeatStat, ...] = (
-    HeatStat("headroom_log2", "Headroom", "binades", "low", "both", -4.0, 8.0, 2, "clips", "unused"),
-    HeatStat("overflow_pct", "Clipped", "%", "high", "high", 0.0, 5.0, 2),
-    HeatStat("underflow_pct", "Underflow", "%", "high", "high", 0.0, 20.0, 2),
-    HeatStat("sqnr_db", "SNR", "dB", "low", "low", 0.0, 40.0, 1),
-    HeatStat("zero_pct", "Zeros", "%", "high", "none", 0.0, 100.0, 2),
-    HeatStat("unchanged_pct", "Unchanged", "%", "high", "high", 0.0, 100.0, 2),
-    HeatStat("amax", "Amax", "log2", "high", "none", -16.0, 16.0, 1, log2=True),
-    HeatStat("scale", "Scale", "log2", "high", "none", -16.0, 16.0, 1, log2=True),
-    HeatStat("rms", "RMS", "log2", "high", "none", -16.0, 16.0, 1, log2=True),
-    HeatStat("grad_norm", "Gradient norm", "log2", "high", "none", -24.0, 8.0, 1, log2=True),
-    HeatStat("update_ratio", "Update ratio", "log2", "high", "none", -24.0, 0.0, 1, log2=True),
-    HeatStat("amax_min_block", "Smallest block amax", "log2", "low", "none", -24.0, 16.0, 1, log2=True),
+    HeatStat(
+        *("headroom_log2", later("Headroom"), later("binades"), "low", "both", -4.0, 8.0, 2),
+        *(later("clips"), later("unused")),
+    ),
+    HeatStat("overflow_pct", later("Clipped"), "%", "high", "high", 0.0, 5.0, 2),
+    HeatStat("underflow_pct", later("Underflow"), "%", "high", "high", 0.0, 20.0, 2),
+    HeatStat("scale", later("Scale"), "log2", "high", "none", 0.0, 0.0, 1, log2=True),
+    HeatStat("sqnr_db", later("SNR"), "dB", "low", "low", 0.0, 40.0, 1),
+    HeatStat("sat", later("Saturation"), later("of the format's maximum"), "high", "high", 1.0, 8.0, 2),
+    HeatStat("amax", later("Amax"), "log2", "high", "none", 0.0, 0.0, 1, log2=True),
+    HeatStat("rms", later("RMS"), "log2", "high", "none", 0.0, 0.0, 1, log2=True),
+    HeatStat("zero_pct", later("Zeros"), "%", "high", "none", 0.0, 100.0, 2),
+    HeatStat("unchanged_pct", later("Unchanged weights"), "%", "high", "high", 0.0, 100.0, 2),
+    HeatStat("grad_norm", later("Gradient norm"), "log2", "high", "none", 0.0, 0.0, 1, log2=True),
+    HeatStat("update_ratio", later("Update ratio"), "log2", "high", "none", 0.0, 0.0, 1, log2=True),
+    HeatStat("amax_min_block", later("Smallest block amax"), "log2", "low", "none", 0.0, 0.0, 1, log2=True),
+    HeatStat("nan_count", later("NaN values"), "", "high", "high", 0.0, 1.0, 0),
+    HeatStat("inf_count", later("Inf values"), "", "high", "high", 0.0, 1.0, 0),
 )
-MARK_STATS: tuple[tuple[str, ...], ...] = (("rms",), ("nan_count", "inf_count"))
-"""Where non-finite values of a tensor are seen, best first. RMS is NaN or Inf if one element is, while an
-amax leaves NaN out, as Transformer Engine's does."""
+BUTTONS = 4
+"""The first so many that a run has are buttons; the others are in a menu."""
+MARK_STATS: tuple[tuple[str, ...], ...] = (("nan_count", "inf_count"), ("rms",))
+"""Where non-finite values of a tensor are seen, best first. An amax leaves NaN out, as Transformer Engine's
+does, and an RMS is missing where no element is finite."""
 _BY_NAME: Mapping[str, HeatStat] = {stat.name: stat for stat in HEAT_STATS}
 
 
 def offered(names: Iterable[str]) -> tuple[HeatStat, ...]:
-    """The statistics among `names` that can be shown, in the order of the buttons."""
-    return tuple(sorted((_BY_NAME[name] for name in set(names) & set(_BY_NAME)), key=HEAT_STATS.index))
+    """Every statistic among `names`: those with a fixed meaning in the order of the buttons, then others by
+    name, whose range is that of their values (`low` equals `high`).
+    """
+    known = [_BY_NAME[name] for name in set(names) & set(_BY_NAME)]
+    others = sorted(set(names) - set(_BY_NAME))
+    return (
+        *sorted(known, key=HEAT_STATS.index),
+        *(HeatStat(name, name, "", "high", "none", 0.0, 0.0, 4) for name in others),
+    )
 
 
 def first_choice(names: Iterable[str], signals: Iterable[str]) -> str | None:
@@ -64,9 +81,23 @@ def first_choice(names: Iterable[str], signals: Iterable[str]) -> str | None:
     available = [stat.name for stat in offered(names)]
     quoted = ["headroom_log2" if name == "overflow_pct" else name for name in signals]
     for name in (*quoted, "headroom_log2"):
-        if name in available:
+        if name in available and name in _BY_NAME:
             return name
     return available[0] if available else None
+
+
+@dataclass(frozen=True)
+class Choices:
+    """The switch: a few buttons, and a menu of the others."""
+
+    buttons: tuple[HeatStat, ...]
+    others: tuple[HeatStat, ...]
+
+
+def buttons(names: Iterable[str]) -> Choices:
+    """The statistics among `names` as the switch offers them."""
+    found = offered(names)
+    return Choices(found[:BUTTONS], found[BUTTONS:])
 
 
 def mark_stats(names: Iterable[str]) -> tuple[str, ...]:
@@ -79,6 +110,10 @@ def mark_stats(names: Iterable[str]) -> tuple[str, ...]:
     return ()
 
 
-def as_json(stat: HeatStat) -> dict[str, Any]:
-    """The statistic for the page's script."""
-    return asdict(stat)
+def as_json(stat: HeatStat, say: Say | None = None) -> dict[str, Any]:
+    """The statistic for the page's script, in the page's language."""
+    found = asdict(stat)
+    if say is not None:
+        for name in ("label", "unit", "low_word", "high_word"):
+            found[name] = say(found[name])
+    return found

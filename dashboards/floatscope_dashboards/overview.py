@@ -1,88 +1,94 @@
-"""The runs overview in words and order: headline sentence, counts, the cards that need attention, worst
-first."""
+"""The runs overview in words and order: headline sentence, counts, filters, what each run's sign is."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 
 from floatscope_dashboards import sparkline
+from floatscope_dashboards.banner import WARM_UP_STEPS
+from floatscope_dashboards.runs_query import GROUPS
+from floatscope_dashboards.say import Say, later
 from floatscope_dashboards.views import RunRow, RunsView
-from floatscope_dashboards.wording import (
-    LIVE_STATUS,
-    RECOVERED_SIGN,
-    SEVERITY_ORDER,
-    Sign,
-    count_text,
-    duration_text,
-    health_sign,
-    status_sign,
-)
+from floatscope_dashboards.wording import LIVE_STATUS, RECOVERED_SIGN, Sign, health_sign, status_sign
 
-MAX_CARDS = 3
-MAX_ROWS = 200
-"""Rows on the page: beyond it the page gets slow and nobody scrolls."""
-RECENT_END_S = 2 * 86_400
-"""A run that ended with a finding stays among the cards for two days, so that a weekend does not hide it."""
+GROUP_SIGNS: Mapping[str, Sign] = {
+    "critical": health_sign("critical"),
+    "warning": health_sign("warning"),
+    "ended": Sign("no", "\u2715", later("Ended early")),
+    "stalled": status_sign("stalled"),
+    "watch": health_sign("watch"),
+    "healthy": health_sign("healthy"),
+}
+WAITING_SIGN = Sign("dots", "\u2026", later("Waiting"))
+WARMING_UP_SIGN = Sign("dots", "\u2026", later("Warming up"))
+CURRENT_PLACES = ("live", "lately")
+"""What is shown while nobody asks for runs that ended: live ones, and those that ended early of late."""
 
 
 @dataclass(frozen=True)
-class Filter:
-    """One filter button with its count."""
+class Choice:
+    """One link that changes the view. ``on``: it is how the view is now. count: None to show none."""
 
-    key: str
     label: str
     kind: str
-    count: int
+    count: int | None
+    on: bool
+    href: str
+
+
+@dataclass(frozen=True)
+class Share:
+    """One part of the health bar: width in % of it, 1 to 100."""
+
+    kind: str
+    said: str
+    width: int
 
 
 @dataclass(frozen=True)
 class Overview:
-    """What the overview says, in order. `shares` are (kind, word, count) of the health bar."""
+    """What the page says above its table, in order."""
 
     headline: str
-    sub: str
+    sentences: tuple[str, ...]
+    hidden: str
+    """That runs which ended are hidden and how many; "" where none is."""
     title_glyph: str
-    shares: tuple[tuple[str, str, int], ...]
-    filters: tuple[Filter, ...]
-    cards: tuple[RunRow, ...]
-    rows: tuple[RunRow, ...]
+    shares: tuple[Share, ...]
+    scopes: tuple[Choice, ...]
+    filters: tuple[Choice, ...]
 
 
-def overview(view: RunsView) -> Overview:
-    """Everything the page prints besides the rows' own words."""
-    rows = tuple(sorted(view.rows, key=_worst_first))
-    live = [row for row in rows if is_live(row)]
-    counts = {key: sum(group(row) == key for row in rows) for key in _GROUPS}
-    shares = tuple((kind, word, counts[key]) for key, (kind, word) in _GROUPS.items() if counts[key])
-    filters = (
-        Filter("all", "All", "", len(rows)),
-        *(Filter(key, word, kind, counts[key]) for key, (kind, word) in _GROUPS.items() if counts[key]),
-        Filter("live", "Live", "run", len(live)),
-    )
-    worst = rows[0] if rows else None
+def overview(view: RunsView, say: Say) -> Overview:
+    """Everything the page says besides its rows."""
+    query = view.query
+    places = (*CURRENT_PLACES, "ended") if query.everything else CURRENT_PLACES
+    shown = _sums(view.counts, places)
+    total = sum(shown.values())
+    current, everything = sum(_sums(view.counts, CURRENT_PLACES).values()), sum(view.counts.values())
     return Overview(
-        headline=_headline(rows, live),
-        sub=_sub(rows, live, view),
-        title_glyph=row_sign(worst).glyph if worst else "",
-        shares=shares,
-        filters=filters,
-        cards=tuple(row for row in rows if _needs_attention(row, view.now))[:MAX_CARDS],
-        rows=rows[:MAX_ROWS],
+        headline=_headline(view, say),
+        sentences=_sentences(view, say),
+        hidden=_hidden(everything - total, say),
+        title_glyph=WAITING_SIGN.glyph
+        if _all_early(view)
+        else next((GROUP_SIGNS[key].glyph for key in GROUPS if shown[key]), ""),
+        shares=tuple(_shares(shown, total, say)),
+        scopes=(
+            Choice(say("Current"), "", current, not query.everything, query.href(everything=False)),
+            Choice(say("All"), "", everything, bool(query.everything), query.href(everything=True)),
+        ),
+        filters=(
+            Choice(say("Any health"), "", total, not query.health, query.href(health=())),
+            *(
+                Choice(say(sign.word), sign.kind, shown[key], key in query.health, query.toggled(key))
+                for key, sign in GROUP_SIGNS.items()
+                if shown[key] or key in query.health
+            ),
+        ),
     )
-
-
-# Group of a row for counts and filters, with the icon and the word of the group. In order of urgency.
-_GROUPS: dict[str, tuple[str, str]] = {
-    "critical": ("crit", "Critical"),
-    "warning": ("warn", "Warning"),
-    "ended": ("no", "Ended early"),
-    "stalled": ("stall", "Stalled"),
-    "watch": ("info", "Watch"),
-    "healthy": ("ok", "Healthy"),
-}
 
 
 def is_live(row: RunRow) -> bool:
@@ -113,7 +119,18 @@ def row_sign(row: RunRow) -> Sign:
         return health_sign(row.health)
     if row.status in ("failed", "crashed", "stalled"):
         return status_sign(row.status)
-    return RECOVERED_SIGN if is_recovered(row) else health_sign(row.health)
+    if is_recovered(row):
+        return RECOVERED_SIGN
+    return _early_sign(row) or health_sign(row.health)
+
+
+def _early_sign(row: RunRow) -> Sign | None:
+    """Of a run that goes on and is too young to be called healthy, as its own page says."""
+    if row.health != "healthy" or row.status != "running":
+        return None
+    if row.first_step is None or row.last_step is None:
+        return WAITING_SIGN
+    return WARMING_UP_SIGN if row.last_step - row.first_step + 1 < WARM_UP_STEPS else None
 
 
 def onset_share(row: RunRow) -> float | None:
@@ -125,59 +142,102 @@ def onset_share(row: RunRow) -> float | None:
     )
 
 
-def _worst_first(row: RunRow) -> tuple[int, int, float, str]:
-    urgency = list(_GROUPS).index(group(row))
-    newest = row.last_seen or row.created
-    return (urgency, 0 if is_live(row) else 1, -newest.timestamp(), row.run_id)
+def _all_early(view: RunsView) -> bool:
+    """Whether there are live runs, and all are too young to be called healthy."""
+    number = sum(_sums(view.counts, ("live",)).values())
+    early = sum(_early_sign(row) is not None for row in view.rows if is_live(row))
+    return 0 < number == early
 
 
-def _needs_attention(row: RunRow, now: datetime) -> bool:
-    if SEVERITY_ORDER.get(row.health, 9) > SEVERITY_ORDER["warning"]:
-        return False
-    newest = row.last_seen or row.created
-    return is_live(row) or (now - newest).total_seconds() < RECENT_END_S
+def _sums(counts: Mapping[tuple[str, str], int], places: tuple[str, ...]) -> dict[str, int]:
+    return {key: sum(counts.get((key, place), 0) for place in places) for key in GROUPS}
 
 
-def _headline(rows: Sequence[RunRow], live: Sequence[RunRow]) -> str:
-    if not rows:
-        return "No runs yet"
-    critical = sum(row.health == "critical" for row in live)
-    warning = sum(row.health == "warning" for row in live)
-    silent = sum(group(row) == "stalled" for row in live)
-    parts = []
-    if critical:
-        parts.append(f"{count_text(critical, 'run')} {'needs' if critical == 1 else 'need'} you now")
-    if warning:
-        noun = count_text(warning, "run") if not parts else str(warning)
-        parts.append(f"{noun} should be looked at")
-    if silent:
-        noun = count_text(silent, "run") if not parts else str(silent)
-        parts.append(f"{noun} went silent")
-    if parts:
-        return ", ".join(parts)
-    if live:
-        return "The live run is healthy" if len(live) == 1 else f"All {len(live)} live runs are healthy"
-    found = sum(row.health in ("critical", "warning") for row in rows)
+def _shares(shown: Mapping[str, int], total: int, say: Say) -> list[Share]:
+    return [
+        Share(
+            sign.kind,
+            say("{count} {group}", count=say.step(shown[key]), group=say(sign.word)),
+            max(1, round(100 * shown[key] / total)),
+        )
+        for key, sign in GROUP_SIGNS.items()
+        if shown[key]
+    ]
+
+
+def _headline(view: RunsView, say: Say) -> str:
+    live = _sums(view.counts, ("live",))
+    everything = sum(view.counts.values())
+    if not everything:
+        return say("No runs yet")
+    clauses = []
+    if live["critical"]:
+        clauses.append(say.plural("{n} run needs you now", "{n} runs need you now", live["critical"]))
+    if live["warning"] and clauses:
+        clauses.append(say.plural("{n} should be looked at", "{n} should be looked at", live["warning"]))
+    elif live["warning"]:
+        clauses.append(
+            say.plural("{n} run should be looked at", "{n} runs should be looked at", live["warning"])
+        )
+    if live["stalled"] and clauses:
+        clauses.append(say.plural("{n} went silent", "{n} went silent", live["stalled"]))
+    elif live["stalled"]:
+        clauses.append(say.plural("{n} run went silent", "{n} runs went silent", live["stalled"]))
+    if clauses:
+        return _enumerated(clauses, say)
+    number = sum(live.values())
+    if _all_early(view):
+        return say.plural("The live run is warming up", "All {n} live runs are warming up", number)
+    if number:
+        return say.plural("The live run is healthy", "All {n} live runs are healthy", number)
+    sums = _sums(view.counts, ("lately", "ended"))
+    found = sums["critical"] + sums["warning"]
     if found:
-        return f"No run is live; {found} of {count_text(len(rows), 'ended run')} had a finding"
-    return f"No run is live; {count_text(len(rows), 'ended run')}, no finding"
+        return say.plural(
+            "No run is live. {found} of {n} ended run had a finding",
+            "No run is live. {found} of {n} ended runs had a finding",
+            everything,
+            found=say.step(found),
+        )
+    return say.plural(
+        "No run is live. {n} ended run had no finding",
+        "No run is live. {n} ended runs had no finding",
+        everything,
+    )
 
 
-def _sub(rows: Sequence[RunRow], live: Sequence[RunRow], view: RunsView) -> str:
-    parts = []
-    if live:
-        healthy = sum(group(row) in ("healthy", "watch") for row in live)
-        parts.append(f"{healthy} of {count_text(len(live), 'live run')} healthy.")
-    ended = len(rows) - len(live)
-    if ended and live:
-        parts.append(f"{count_text(ended, 'ended run')}.")
-    if view.total > min(len(rows), MAX_ROWS):
-        parts.append(f"Showing {min(len(rows), MAX_ROWS)} of {view.total:,} runs.")
-    if view.project is not None:
-        parts.append(f"Project {view.project} only.")
-    return " ".join(parts)
+def _enumerated(clauses: list[str], say: Say) -> str:
+    if len(clauses) == 1:
+        return clauses[0]
+    if len(clauses) == 2:
+        return say("{first}, {second}", first=clauses[0], second=clauses[1])
+    return say("{first}, {second}, {third}", first=clauses[0], second=clauses[1], third=clauses[2])
 
 
-def ago(now: datetime, then: datetime | None) -> str:
-    """How long ago, in words; a dash when it never happened."""
-    return "\u2013" if then is None else duration_text((now - then).total_seconds())
+def _sentences(view: RunsView, say: Say) -> tuple[str, ...]:
+    live = _sums(view.counts, ("live",))
+    number = sum(live.values())
+    out = []
+    if number and not _all_early(view):
+        out.append(
+            say.plural(
+                "{healthy} of {n} live run is healthy.",
+                "{healthy} of {n} live runs are healthy.",
+                number,
+                healthy=say.step(live["healthy"] + live["watch"]),
+            )
+        )
+    lately = sum(_sums(view.counts, ("lately",)).values())
+    if lately:
+        out.append(
+            say.plural(
+                "{n} ended early in the last two days.", "{n} ended early in the last two days.", lately
+            )
+        )
+    return tuple(out)
+
+
+def _hidden(number: int, say: Say) -> str:
+    if not number:
+        return ""
+    return say.plural("{n} run that ended is hidden.", "{n} runs that ended are hidden.", number)

@@ -58,7 +58,9 @@ def _curve(values: Sequence[float | None], *, width: int, height: int) -> list[s
     run: list[str] = []
     for index, value in enumerate([*values, None]):
         if value is not None and math.isfinite(value):
-            share = (value - low) / span  # what lies outside the scale is cut off by the picture's edge
+            share = (
+                (value - low) / span if high > low else 0.5
+            )  # what lies outside the scale is cut off by the picture's edge
             run.append(f"{_x(index / last, width):.1f} {height - 3 - share * (height - 6):.1f}")
             continue
         if len(run) == 1:

@@ -6,9 +6,14 @@ or None (there is none yet); in a sparkline None is a gap and NaN is a value tha
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
+
+from floatscope_dashboards.pictures_view import PicturesView
+from floatscope_dashboards.run_facts import RunFacts
+from floatscope_dashboards.runs_query import RunsQuery
 
 
 @dataclass(frozen=True)
@@ -44,17 +49,56 @@ class RunRow:
     """Confidence of the worst finding, 0 to 1; None when there is none or it is not known."""
     remedy: str | None = None
     """First sentence of the worst finding's remedy; None when there is none or it is not known."""
+    ranks: int | None = None
+    """Ranks that sent something; None where that was not looked up."""
+    headroom: float | None = None
+    """Least headroom of any tensor to its format's largest value in the newest batch that has it, binades."""
+    clipped: float | None = None
+    """Largest share of clipped values of any tensor in the newest batch that has it, %."""
+    total_steps: int | None = None
+    """Steps the run is to take, as its configuration says; None where it does not."""
+    tokens_per_s: float | None = None
+    """Tokens a second of one rank, from its tokens and step times; None where that is not known."""
+    pace_s: float | None = None
+    """Usual time between two batches, s; None before it is known."""
+    damaged: str | None = None
+    """What of the run's stored data cannot be read; None while nothing is known to be."""
+    onset_time: datetime | None = None
+    """When the onset's step was trained; None where that was not looked up or is not known."""
+    curve_follows: bool = False
+    """The curve was not read in time for this answer; the next one has it."""
+
+
+@dataclass(frozen=True)
+class ProjectCount:
+    """A project and how many runs of each group (see `runs_query.GROUPS`) match."""
+
+    project: str
+    groups: Mapping[str, int]
+
+    @property
+    def total(self) -> int:
+        """Its runs."""
+        return sum(self.groups.values())
 
 
 @dataclass(frozen=True)
 class RunsView:
-    """The runs overview. `rows` in any order; the page sorts worst first."""
+    """The runs overview: one page of the runs asked for, in order, and counts over all runs."""
 
+    query: RunsQuery
+    """As answered: its page exists, and ``everything`` is decided."""
     rows: tuple[RunRow, ...]
+    cards: tuple[RunRow, ...]
+    """The worst that need somebody, worst first."""
+    counts: Mapping[tuple[str, str], int]
+    """(group, place) -> runs of the project, or of all. Places: "live"; "lately" ended early; "ended"."""
+    matched: int
+    """Runs that match the query, on all pages."""
+    projects: tuple[ProjectCount, ...]
+    """Of the rows, where they are shown by project."""
     total: int
-    """Number of runs in the store, which may be more than there are rows."""
-    project: str | None
-    """The project the list is limited to, None for all."""
+    """Runs in the store."""
     now: datetime
     version: str
 
@@ -86,3 +130,5 @@ class RunView:
     """Step the reader asked for in the address, None for none."""
     now: datetime
     version: str
+    pictures: PicturesView | None = None
+    facts: RunFacts = field(default_factory=RunFacts)

@@ -1,6 +1,7 @@
-"""Words and numbers as people read them: status signs, causes, signals, steps, durations.
+"""Words and numbers as people read them: status signs, causes, signals, numbers.
 
-Status is always colour and shape and word together (WCAG 1.4.1: colour is never the only carrier).
+Status is always colour and shape and word together (WCAG 1.4.1: colour is never the only carrier). The texts
+of tables are marked for translation here and said where they are shown.
 """
 
 from __future__ import annotations
@@ -10,10 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86_400
-NARROW_SPACE = "\u202f"
-"""Between a number and its unit: keeps them on one line."""
-NO_VALUE = "\u2013"
+from floatscope_dashboards.say import NARROW_SPACE, NO_VALUE, later
 
 
 @dataclass(frozen=True)
@@ -26,66 +24,70 @@ class Sign:
 
 
 HEALTH: Mapping[str, Sign] = {
-    "critical": Sign("crit", "\u25b2", "Critical"),
-    "warning": Sign("warn", "\u25c6", "Warning"),
-    "watch": Sign("info", "\u25cb", "Watch"),
-    "healthy": Sign("ok", "\u2713", "Healthy"),
+    "critical": Sign("crit", "\u25b2", later("Critical")),
+    "warning": Sign("warn", "\u25c6", later("Warning")),
+    "watch": Sign("info", "\u25cb", later("Watch")),
+    "healthy": Sign("ok", "\u2713", later("Healthy")),
 }
 STATUS: Mapping[str, Sign] = {
-    "running": Sign("run", "\u25b6", "Running"),
-    "stalled": Sign("stall", "\u2016", "Stalled"),
-    "finished": Sign("end", "\u25a0", "Finished"),
-    "failed": Sign("no", "\u2715", "Failed"),
-    "crashed": Sign("no", "\u2715", "Crashed"),
+    "running": Sign("run", "\u25b6", later("Running")),
+    "stalled": Sign("stall", "\u2016", later("Stalled")),
+    "finished": Sign("end", "\u25a0", later("Finished")),
+    "failed": Sign("no", "\u2715", later("Failed")),
+    "crashed": Sign("no", "\u2715", later("Crashed")),
 }
 LIVE_STATUS = ("running", "stalled")
-RECOVERED_SIGN = Sign("back", "\u21ba", "Recovered")
-UNKNOWN_SIGN = Sign("idle", "?", "Unknown")
+MINUS = "\u2212"
+RECOVERED_SIGN = Sign("back", "\u21ba", later("Recovered"))
+UNKNOWN_SIGN = Sign("idle", "?", later("Unknown"))
+
+ENGINE_PHRASES = (later("calibrated on emulation"), later("near its level"), later("near its own level"))
+"""Short phrases of the diagnosis that stand inside the pages' own sentences, so that catalogues have them."""
 
 SEVERITY_ORDER: Mapping[str, int] = {"critical": 0, "warning": 1, "watch": 2, "info": 2, "healthy": 3}
 
 # One plain phrase per cause of the verdict schema.
 CAUSES: Mapping[str, str] = {
-    "invalid_input": "Invalid input data",
-    "stale_scale_saturation": "Scale too old, values clip",
-    "amax_history_poisoning": "Amax history poisoned",
-    "scale_state_fault": "FP8 scale state is wrong",
-    "quantization_drift": "Drift from rounding",
-    "gradient_underflow": "Gradients underflow to zero",
-    "update_stagnation": "Weight updates are rounded away",
-    "accumulation_precision": "Sums lose precision",
-    "activation_outlier_growth": "Activation outliers grow",
-    "activation_overflow": "Activations overflow",
-    "logit_growth": "Logits grow",
-    "bad_batch": "Bad batch",
-    "data_shift": "Data distribution changed",
-    "lr_divergence": "Learning rate too high",
-    "optimizer_state_fault": "Optimizer state is wrong",
-    "master_weight_desync": "Master weights out of step",
-    "loss_scale_collapse": "Loss scale collapsed",
-    "dead_logits": "Logits went flat",
-    "overfitting": "Overfitting",
-    "plateau": "Loss has stopped falling",
-    "op_kernel_fault": "An operation computes wrong values",
-    "comm_overlap_race": "Race between communication and compute",
-    "masked_nonfinite": "Non-finite values are masked",
-    "rank_divergence": "Ranks have diverged",
-    "stall": "Steps stall",
-    "undetermined": "Cause not determined",
+    "invalid_input": later("Invalid input data"),
+    "stale_scale_saturation": later("Scale too old, values clip"),
+    "amax_history_poisoning": later("Amax history poisoned"),
+    "scale_state_fault": later("FP8 scale state is wrong"),
+    "quantization_drift": later("Drift from rounding"),
+    "gradient_underflow": later("Gradients underflow to zero"),
+    "update_stagnation": later("Weight updates are rounded away"),
+    "accumulation_precision": later("Sums lose precision"),
+    "activation_outlier_growth": later("Activation outliers grow"),
+    "activation_overflow": later("Activations overflow"),
+    "logit_growth": later("Logits grow"),
+    "bad_batch": later("Bad batch"),
+    "data_shift": later("Data distribution changed"),
+    "lr_divergence": later("Learning rate too high"),
+    "optimizer_state_fault": later("Optimizer state is wrong"),
+    "master_weight_desync": later("Master weights out of step"),
+    "loss_scale_collapse": later("Loss scale collapsed"),
+    "dead_logits": later("Logits went flat"),
+    "overfitting": later("Overfitting"),
+    "plateau": later("Loss has stopped falling"),
+    "op_kernel_fault": later("An operation computes wrong values"),
+    "comm_overlap_race": later("Race between communication and compute"),
+    "masked_nonfinite": later("Non-finite values are masked"),
+    "rank_divergence": later("Ranks have diverged"),
+    "stall": later("Steps stall"),
+    "undetermined": later("Cause not determined"),
 }
 
 KINDS: Mapping[str, str] = {
-    "nonfinite_values": "non-finite values",
-    "out_of_range_values": "values out of range",
-    "id_out_of_range": "token id out of range",
-    "empty_targets": "no targets in the batch",
-    "frozen": "scale frozen",
-    "nonfinite_scale": "scale not finite",
-    "lost_at_resume": "lost at resume",
-    "reduction_group": "wrong reduction group",
-    "recompute": "changed on recompute",
-    "degenerate_amax": "degenerate amax",
-    "stale_fp8_copy": "stale FP8 copy",
+    "nonfinite_values": later("non-finite values"),
+    "out_of_range_values": later("values out of range"),
+    "id_out_of_range": later("token id out of range"),
+    "empty_targets": later("no targets in the batch"),
+    "frozen": later("scale frozen"),
+    "nonfinite_scale": later("scale not finite"),
+    "lost_at_resume": later("lost at resume"),
+    "reduction_group": later("wrong reduction group"),
+    "recompute": later("changed on recompute"),
+    "degenerate_amax": later("degenerate amax"),
+    "stale_fp8_copy": later("stale FP8 copy"),
 }
 
 
@@ -98,34 +100,36 @@ class Signal:
 
 
 SIGNALS: Mapping[str, Signal] = {
-    "loss": Signal("Loss", "nats"),
-    "eval_loss": Signal("Held-out loss", "nats"),
-    "ref_loss": Signal("Reference loss", "nats"),
-    "grad_norm": Signal("Gradient norm", ""),
-    "lr": Signal("Learning rate", ""),
-    "loss_scale": Signal("Loss scale", ""),
-    "skipped_steps": Signal("Skipped steps", ""),
-    "update_norm": Signal("Update norm", ""),
-    "param_norm": Signal("Parameter norm", ""),
-    "zero_grad_pct": Signal("Gradient elements that are exactly 0", "%"),
-    "label_tokens": Signal("Label tokens", ""),
-    "step_time_s": Signal("Step time", "s"),
-    "data_time_s": Signal("Data wait", "s"),
-    "amax": Signal("Largest magnitude (amax)", ""),
-    "amax_min_block": Signal("Smallest block amax", ""),
-    "rms": Signal("RMS", ""),
-    "scale": Signal("FP8 scale", ""),
-    "sat": Signal("Saturation (amax x scale / format max)", ""),
-    "headroom_log2": Signal("Headroom to format max", "binades"),
-    "nan_count": Signal("NaN values", ""),
-    "inf_count": Signal("Inf values", ""),
-    "overflow_pct": Signal("Values clipped", "%"),
-    "underflow_pct": Signal("Values rounded to 0", "%"),
-    "zero_pct": Signal("Values that are 0", "%"),
-    "sqnr_db": Signal("Quantization SNR", "dB"),
-    "update_ratio": Signal("Update / weight ratio", ""),
-    "unchanged_pct": Signal("Weights unchanged by the step", "%"),
-    "shadow_scale": Signal("Scale against recipe's own rule", ""),
+    "loss": Signal(later("Loss"), later("nats")),
+    "eval_loss": Signal(later("Held-out loss"), later("nats")),
+    "ref_loss": Signal(later("Reference loss"), later("nats")),
+    "grad_norm": Signal(later("Gradient norm"), ""),
+    "lr": Signal(later("Learning rate"), ""),
+    "loss_scale": Signal(later("Loss scale"), ""),
+    "skipped_steps": Signal(later("Skipped steps"), ""),
+    "update_norm": Signal(later("Update norm"), ""),
+    "param_norm": Signal(later("Parameter norm"), ""),
+    "zero_grad_pct": Signal(later("Gradient elements that are exactly 0"), "%"),
+    "label_tokens": Signal(later("Label tokens"), ""),
+    "loss_nonfinite": Signal(later("Loss"), ""),
+    "nan_count + inf_count": Signal(later("Values that are NaN or Inf"), ""),
+    "step_time_s": Signal(later("Step time"), "s"),
+    "data_time_s": Signal(later("Data wait"), "s"),
+    "amax": Signal(later("Largest magnitude (amax)"), ""),
+    "amax_min_block": Signal(later("Smallest block amax"), ""),
+    "rms": Signal(later("RMS"), ""),
+    "scale": Signal(later("FP8 scale"), ""),
+    "sat": Signal(later("Saturation (amax x scale / format max)"), ""),
+    "headroom_log2": Signal(later("Headroom to format max"), later("binades")),
+    "nan_count": Signal(later("NaN values"), ""),
+    "inf_count": Signal(later("Inf values"), ""),
+    "overflow_pct": Signal(later("Values clipped"), "%"),
+    "underflow_pct": Signal(later("Values rounded to 0"), "%"),
+    "zero_pct": Signal(later("Values that are 0"), "%"),
+    "sqnr_db": Signal(later("Quantization SNR"), "dB"),
+    "update_ratio": Signal(later("Update / weight ratio"), ""),
+    "unchanged_pct": Signal(later("Weights unchanged by the step"), "%"),
+    "shadow_scale": Signal(later("Scale against recipe's own rule"), ""),
 }
 
 FRAMEWORKS: Mapping[str, str] = {
@@ -167,11 +171,6 @@ def status_sign(status: str) -> Sign:
     return STATUS.get(status, UNKNOWN_SIGN)
 
 
-def step_text(step: int | None) -> str:
-    """A step with thousands separators; a dash when there is none."""
-    return NO_VALUE if step is None else f"{step:,}"
-
-
 def as_float(value: Any) -> float | None:
     """A JSON number or the strings "NaN", "Infinity", "-Infinity" as float; None for anything else."""
     if isinstance(value, bool) or value is None:
@@ -195,21 +194,29 @@ def as_text(value: Any) -> str:
 
 
 def number_text(value: float | None) -> str:
-    """About four significant digits; NaN, Inf, -Inf and missing stay four different texts from 0."""
+    """About four significant digits; NaN, Inf, -Inf and missing stay four different texts from 0. The sign
+    of a negative number is a minus, as wide as a digit.
+    """
     if value is None:
         return NO_VALUE
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
         return "Inf" if value > 0 else "-Inf"
-    if value == int(value) and abs(value) < 1e15:
-        return f"{int(value):,}" if abs(value) < 1e9 else f"{value:.3g}"
-    magnitude = abs(value)
-    if magnitude >= 1000:
-        return f"{value:,.0f}" if magnitude < 1e9 else f"{value:.3g}"
-    if magnitude < 1e-3:
-        return f"{value:.3g}"
-    return f"{value:.4g}"
+    return (MINUS if value < 0 else "") + _size_text(abs(value))
+
+
+def _size_text(size: float) -> str:
+    if size == int(size) and size < 1e15:
+        return f"{int(size):,}" if size < 1e9 else f"{size:.3g}"
+    if size >= 1000:
+        return f"{size:,.0f}" if size < 1e9 else f"{size:.3g}"
+    return f"{size:.3g}" if size < 1e-3 else f"{size:.4g}"
+
+
+def signed_text(value: float, decimals: int) -> str:
+    """A change, always with its sign: +0.83, \u22120.09."""
+    return f"{value:+,.{decimals}f}".replace("-", MINUS)
 
 
 def loss_text(value: float | None) -> str:
@@ -222,27 +229,3 @@ def loss_text(value: float | None) -> str:
 def with_unit(text: str, unit: str) -> str:
     """Number and unit, kept together on one line."""
     return f"{text}{NARROW_SPACE}{unit}" if unit else text
-
-
-def duration_text(seconds: float) -> str:
-    """A duration in at most two units: "2 s", "14 min", "7 h 14 min", "21 d 6 h"; below zero reads as 0 s."""
-    total = max(0, int(seconds))
-    if total < MINUTE_S:
-        return f"{total} s"
-    if total < HOUR_S:
-        return f"{total // MINUTE_S} min"
-    if total < DAY_S:
-        minutes = total % HOUR_S // MINUTE_S
-        return f"{total // HOUR_S} h {minutes} min" if minutes else f"{total // HOUR_S} h"
-    hours = total % DAY_S // HOUR_S
-    return f"{total // DAY_S} d {hours} h" if hours else f"{total // DAY_S} d"
-
-
-def count_text(count: int, singular: str, plural: str | None = None) -> str:
-    """ "1 run", "3 runs"."""
-    return f"{count:,} {singular if count == 1 else plural or singular + 's'}"
-
-
-def diagnosis_label(cause: str | None, headline: str) -> str:
-    """One line for a table: the headline when there is one, else the cause in words."""
-    return headline.strip().removesuffix(".") or cause_label(cause)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext
+from playwright.sync_api import Browser, BrowserContext, expect
 
 from tests.dashboards.site import Site, default_site
 from tests.dashboards.watched import Watched, watched_page
+
+expect.set_options(timeout=20_000)  # a busy machine is no fault
 
 
 @pytest.fixture

@@ -16,6 +16,9 @@ from datetime import datetime, timedelta, timezone
 from functools import cache
 from typing import Any
 
+from floatscope_dashboards.overview import group, is_live
+from floatscope_dashboards.run_facts import RunFacts
+from floatscope_dashboards.runs_query import RunsQuery
 from floatscope_dashboards.views import Kpi, RunRow, RunsView, RunView
 
 NOW = datetime(2026, 11, 24, 11, 36, 4, tzinfo=timezone.utc)
@@ -321,7 +324,7 @@ def kpis() -> tuple[Kpi, ...]:
 
 def run_view(found: dict[str, Any] | None = None, **more: Any) -> RunView:
     """The page of the faulty run; `row` values can be given as keywords."""
-    own = {key: more.pop(key) for key in ("info", "kpis", "heat_stats", "at") if key in more}
+    own = {key: more.pop(key) for key in ("info", "kpis", "heat_stats", "at", "facts") if key in more}
     return RunView(
         row=row(**more),
         info=own.get("info", info()),
@@ -333,6 +336,7 @@ def run_view(found: dict[str, Any] | None = None, **more: Any) -> RunView:
         at=own.get("at"),
         now=NOW,
         version="0.1.0",
+        facts=own.get("facts", RunFacts()),
     )
 
 
@@ -353,7 +357,20 @@ def healthy_row(**more: Any) -> RunRow:
 
 
 def runs_view(*rows: RunRow, **more: Any) -> RunsView:
-    """The overview of these rows."""
-    return RunsView(
-        rows=rows, total=more.pop("total", len(rows)), project=None, now=NOW, version="0.1.0", **more
-    )
+    """The overview of these rows, in this order, as the server answers when all are wanted."""
+    counts: dict[tuple[str, str], int] = {}
+    for item in rows:
+        place = "live" if is_live(item) else "lately" if item.status in ("failed", "crashed") else "ended"
+        counts[(group(item), place)] = counts.get((group(item), place), 0) + 1
+    values = {
+        "query": RunsQuery(everything=True),
+        "rows": rows,
+        "cards": tuple(item for item in rows if item.health in ("critical", "warning"))[:3],
+        "counts": counts,
+        "matched": len(rows),
+        "projects": (),
+        "total": len(rows),
+        "now": NOW,
+        "version": "0.1.0",
+    }
+    return RunsView(**{**values, **more})

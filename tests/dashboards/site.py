@@ -14,11 +14,14 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from floatscope_dashboards.assets import static_dir
-from floatscope_dashboards.pages import CONTENT_SECURITY_POLICY, Pages
+from floatscope_dashboards.assets import static_dir, without_fingerprint
+from floatscope_dashboards.pages import CONTENT_SECURITY_POLICY
+from floatscope_dashboards.ruler import ruler
 from floatscope_dashboards.views import RunsView, RunView
-from tests.dashboards import sample
+from floatscope_server.events import BEAT
+from tests.dashboards import sample, sample_pictures
 from tests.dashboards.sample import Curves
+from tests.dashboards.showing import Shown
 
 
 class _Server(ThreadingHTTPServer):
@@ -45,6 +48,9 @@ class Site:
     events: list[tuple[int, str, dict[str, Any]]] = field(default_factory=list)
     requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     refuse_events: bool = False
+    silent: bool = False
+    """Streams stay open and say nothing, as behind a cable that was pulled."""
+    firing: int = 0
     signed_in: bool = True
     url: str = ""
     _server: ThreadingHTTPServer | None = None
@@ -61,7 +67,7 @@ class Site:
         self.stop()
 
     def _start(self, port: int) -> None:
-        handler = type("SiteHandler", (_Handler,), {"site": self, "pages": Pages()})
+        handler = type("SiteHandler", (_Handler,), {"site": self, "pages": Shown()})
         self._server = _Server(("127.0.0.1", port), handler)
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
@@ -76,6 +82,11 @@ class Site:
         with self._changed:
             self._stream += 1
             self._changed.notify_all()
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether nobody answers now."""
+        return self._server is None
 
     def restart(self) -> None:
         """Again on the same port."""
@@ -122,19 +133,22 @@ def default_site() -> Site:
 
 class _Handler(BaseHTTPRequestHandler):
     site: Site
-    pages: Pages
+    pages: Shown
     protocol_version = "HTTP/1.1"
 
     def log_message(self, format: str, *args: Any) -> None:
         """Quiet."""
 
     def do_GET(self) -> None:
+        if self.site.is_stopped:  # a connection that was kept open from before
+            self.close_connection = True
+            return
         address = urlsplit(self.path)
         query = {key: values[0] for key, values in parse_qs(address.query).items()}
         self.site.requests.append((address.path, {**query, **dict(self.headers.items())}))
         parts = [unquote(part) for part in address.path.split("/") if part]
         if address.path.startswith("/static/"):
-            self._static(parts[1:])
+            self._static(without_fingerprint(address.path)[0].split("/")[2:])
         elif address.path == "/login":
             self._html(200, self.pages.login(None, query.get("next", "/")))
         elif not self.site.signed_in:
@@ -147,8 +161,14 @@ class _Handler(BaseHTTPRequestHandler):
                 self._html(404, self.pages.message(404, "No such run", "It may have been deleted."))
             else:
                 self._html(200, self.pages.run(view))
+        elif parts[:1] == ["runs"] and parts[2:] == ["ruler"]:
+            at = int(query.get("at") or sample.LAST)
+            card = ruler(sample_pictures.ruler_at(at, pinned=query.get("t")), self.pages.say, run=parts[1])
+            self._html(200, self.pages.part("_ruler.html", ruler=card))
         elif parts[:3] == ["api", "v1", "events"]:
             self._events()
+        elif parts[:3] == ["api", "v1", "alerts"]:
+            self._json(200, {"items": [], "next_cursor": None, "firing": self.site.firing})
         elif parts[:3] == ["api", "v1", "runs"] and len(parts) == 5:
             self._api(parts[3], parts[4], query)
         else:
@@ -164,6 +184,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._json(200, curves.scalars(query["names"].split(","), low, high, int(query["points"])))
         elif what == "series":
             self._json(200, curves.series(query["tensor"], query["stat"], low, high, int(query["points"])))
+        elif what == "rankmap":
+            self._json(200, sample_pictures.rankmap(query["name"], low, high, int(query["columns"])))
         elif what == "heatmap":
             self._json(200, curves.heatmap(query["stat"], low, high, int(query["columns"])))
         else:
@@ -182,14 +204,15 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.close_connection = True
         try:
-            self.wfile.write(b"retry: 300\n\n")
+            self.wfile.write(b"retry: 300\n\n" + (b"" if self.site.silent else BEAT.encode()))
+            self.wfile.flush()
             while (found := self.site.wait_events(after, stream, 1.0)) is not None:
                 for number, kind, data in found:
                     after = number
                     text = f"id: {number}\nevent: {kind}\ndata: {json.dumps(data)}\n\n"
                     self.wfile.write(text.encode())
                 if not found:
-                    self.wfile.write(b": still here\n\n")
+                    self.wfile.write(b": not gone\n\n" if self.site.silent else BEAT.encode())
                 self.wfile.flush()
         except OSError:
             return  # the browser went away

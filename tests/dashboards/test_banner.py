@@ -7,8 +7,16 @@ from typing import Any
 
 import pytest
 
-from floatscope_dashboards.banner import RECOVERED_FOR_STEPS, WARM_UP_STEPS, banner
+from floatscope_dashboards.banner import RECOVERED_FOR_STEPS, WARM_UP_STEPS, Banner
+from floatscope_dashboards.banner import banner as banner_in
+from floatscope_dashboards.findings import IN_ENGLISH
+from floatscope_dashboards.say import catalogues
+from floatscope_dashboards.views import RunView
 from tests.dashboards.sample import NOW, finding, info, run_view, verdict
+
+
+def banner(view: RunView) -> Banner:
+    return banner_in(view, IN_ENGLISH)
 
 
 def quiet(**more: Any) -> dict[str, Any]:
@@ -24,7 +32,7 @@ def test_critical_says_since_when_where_and_what_to_do() -> None:
     assert found.facts.since_notes == (
         "Seen 1 step later.",
         "119 steps trained since.",
-        "Last clean step 299.",
+        "Last clean step 299: use a checkpoint from there or before.",
     )
     assert found.facts.where == "blocks.8.mlp.fc2/input"
     assert "14 of 144 tensors affected." in found.facts.where_notes
@@ -66,9 +74,9 @@ def test_the_confidence_says_what_it_rests_on_and_what_to_log_next() -> None:
     found = banner(
         run_view(verdict(finding(confidence_basis="calibrated on emulation", log_next=[wish, {}])))
     )
-    assert found.big_note == "confidence, calibrated on emulation"
+    assert found.big_note == "confidence, 4 observations agree; calibrated on emulation"
     assert found.log_next == (wish["text"],)
-    assert banner(run_view(verdict(finding()))).big_note == "confidence"
+    assert banner(run_view(verdict(finding()))).big_note == "confidence, 4 observations agree"
 
 
 def test_undetermined_shows_its_two_best_alternatives() -> None:
@@ -101,7 +109,7 @@ def test_recovered_until_enough_clean_steps_then_healthy() -> None:
     back = verdict(finding(state="recovered", resolved_step=380), status="healthy")
     found = banner(run_view(back, **quiet()))
     assert (found.state, found.tone, found.big) == ("recovered", "v-ok", "39")
-    later = banner(run_view(back, **quiet(last_step=380 + RECOVERED_FOR_STEPS)))
+    later = banner(run_view(back, **quiet(last_step=380 + RECOVERED_FOR_STEPS, baseline="b")))
     assert later.state == "healthy"
 
 
@@ -116,7 +124,7 @@ def test_stalled_without_finding_is_greyed_and_dated() -> None:
     assert (found.state, found.tone) == ("stale", "v-idle")
     assert found.title == "No data for 14 min, so this verdict may be out of date"
     assert "11:22 UTC" in found.why
-    assert "healthy" in found.why
+    assert "The last verdict was: Healthy." in found.why
 
 
 def test_stalled_with_finding_keeps_the_finding_and_says_it_may_be_old() -> None:
@@ -140,15 +148,14 @@ def test_a_crash_with_finding_leads_with_the_finding() -> None:
 
 
 def test_healthy_is_one_quiet_line() -> None:
-    found = banner(run_view(verdict(), **quiet()))
+    found = banner(run_view(verdict(), **quiet(baseline="b")))
     assert (found.state, found.slim, found.title) == ("healthy", True, "No finding in 420 steps")
     assert "144 FP8 tensors in range." in found.why
-    assert "no baseline" in found.why
     assert "2 checks could not look" in found.why
 
 
 def test_finished_clean() -> None:
-    found = banner(run_view(verdict(), **quiet(status="finished")))
+    found = banner(run_view(verdict(), **quiet(status="finished", baseline="b")))
     assert found.title == "Finished clean: no finding in 420 steps"
 
 
@@ -171,7 +178,8 @@ def test_waiting_for_the_first_step() -> None:
 def test_a_run_without_fp8_tensors_says_what_is_judged() -> None:
     tensors = {"a/input": {"format": "bf16"}, "a/weight": {"format": "bf16"}}
     plain = banner(run_view(verdict(), info=info(recipe={"name": "bf16"}, tensors=tensors), **quiet()))
-    assert "no FP8 tensors; 2 tensors and the loss are judged" in plain.why
+    assert (plain.state, plain.title) == ("no_fp8", "This run has no FP8 tensors, so only the loss is judged")
+    assert "2 tensors and the loss are judged" in plain.why
     assert "baseline" not in plain.why
     announced = banner(run_view(verdict(), info=info(tensors=tensors), **quiet()))
     assert "fp8_delayed_scaling was announced" in announced.why
@@ -200,3 +208,12 @@ def test_a_run_without_fp8_tensors_says_what_is_judged() -> None:
 )
 def test_a_verdict_of_another_version_still_makes_a_banner(broken: dict[str, Any]) -> None:
     assert banner(run_view(broken, **quiet())).title
+
+
+def test_in_another_language_the_heading_is_composed_and_the_engines_sentence_stands_below() -> None:
+    chinese = catalogues()["zh-CN"]
+    found = banner_in(run_view(), chinese)
+    assert "blocks.8.mlp.fc2/input" in found.title
+    assert "300" in found.title
+    assert "Activations of" not in found.title
+    assert found.why.startswith("Activations of blocks.8.mlp.fc2 clip")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,7 +40,7 @@ def sign_in(page: Page, server: RealServer, path: str) -> None:
     page.wait_for_url("**/login?next=*")
     page.locator("#token").fill("wrong")
     page.keyboard.press("Enter")
-    expect(page.get_by_role("alert")).to_be_visible()
+    expect(page.locator("#token-error")).to_be_visible()
     page.locator("#token").fill(TOKEN)
     page.get_by_role("button", name="Sign in").click()
     page.wait_for_url(server.url + path)
@@ -82,9 +81,9 @@ def test_a_fault_appears_live_and_survives_a_killed_server(browser: Browser, ser
 
         watched.expected += ["ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED", "Failed to load resource"]
         server.kill()
-        expect(page.locator("#live-word")).to_have_text("Reconnecting")
+        expect(page.locator("#live-word")).to_have_text("Reconnecting", timeout=20_000)
         server.start()
-        expect(page.locator("#live-word")).to_have_text("Live")
+        expect(page.locator("#live-word")).to_have_text("Live", timeout=40_000)  # tried ever less often
         feed(server, "faulty", rows, STEPS)
         expect(page.locator("#last-step")).to_have_text(str(STEPS - 1))
         expect(page.locator("#verdict-h")).to_contain_text(FAULTY)
@@ -92,28 +91,9 @@ def test_a_fault_appears_live_and_survives_a_killed_server(browser: Browser, ser
         assert page.evaluate("window.stolen") is None
 
         page.goto(server.url + "/")
-        expect(page.locator("#rows tr")).to_have_count(2)
-        expect(page.locator("#rows .name").first).to_have_text(HOSTILE)
+        expect(page.locator("#runs tr[data-run]")).to_have_count(2)
+        expect(page.locator("#runs .name").first).to_have_text(HOSTILE)
         assert page.evaluate("window.stolen") is None
         page.goto(server.url + "/runs/nothing")
         expect(page.get_by_text("404").first).to_be_visible()
-    context.close()
-
-
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1440, 390])
-def test_no_page_of_the_real_server_is_wider_than_the_screen(
-    browser: Browser, server: RealServer, width: int, theme: Any, tmp_path: Path
-) -> None:
-    context = browser.new_context(viewport={"width": width, "height": 844}, color_scheme=theme)
-    with watched_page(context, server.url) as watched:
-        page = watched.page
-        page.goto(f"{server.url}/?token={TOKEN}")
-        assert TOKEN not in page.url
-        for path in ("/", "/runs/base"):
-            page.goto(server.url + path)
-            if path != "/":
-                charts(page)
-            assert page.evaluate("document.documentElement.scrollWidth") <= width, path
-            page.screenshot(path=tmp_path / "page.png", full_page=True)
     context.close()

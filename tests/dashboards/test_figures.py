@@ -170,7 +170,7 @@ def test_an_outlier_does_not_flatten_the_curve_but_is_counted() -> None:
     values[120] = 41.2
     figure = figures.loss({"loss": columns(values)}, theme="light")
     assert figure["layout"]["yaxis"]["range"][1] < 3
-    assert "Not shown: 1 above, max 41.2" in [item["text"] for item in figure["layout"]["annotations"]]
+    assert "1 point above, max 41.2" in [item["text"] for item in figure["layout"]["annotations"]]
 
 
 def test_values_at_or_below_zero_are_left_out_of_a_log_range() -> None:
@@ -213,3 +213,12 @@ def test_the_proof_is_never_cut_at_its_peak() -> None:
     values[50] = 77.0
     figure = figures.loss({"proof": columns(values)}, theme="light", panel=Panel("t", "Values clipped", "%"))
     assert figure["layout"]["yaxis3"]["range"][1] > 77
+
+
+@pytest.mark.parametrize(("steps", "dtick"), [([], 1), ([7], 1), ([7, 8, 9], 1), (list(range(20)), None)])
+def test_no_step_stands_at_two_ticks_while_there_are_few(steps: list[int], dtick: int | None) -> None:
+    ones, none, twos = [1] * len(steps), [0] * len(steps), [2.0] * len(steps)
+    values = dict.fromkeys(("mean", "min", "max", "last"), twos)
+    loss = {"step": steps, "count": ones, "nan_count": none, "inf_count": none, **values}
+    filled = figures.fill_loss(figures.loss_frame(onset=None), {"loss": loss}, onset=None)
+    assert filled["layout"]["xaxis"].get("dtick") == dtick

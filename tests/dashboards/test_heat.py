@@ -11,8 +11,9 @@ import pytest
 
 from floatscope_dashboards import figures
 from floatscope_dashboards.heat_cells import INF_MARK, NAN_MARK, read_cells
-from floatscope_dashboards.heat_grid import MAX_ROWS, natural_key, read_grid, short_layer
-from floatscope_dashboards.heat_stats import HEAT_STATS, first_choice, mark_stats, offered
+from floatscope_dashboards.heat_figure import color_range
+from floatscope_dashboards.heat_grid import MAX_ROWS, layer_number, natural_key, read_grid, short_layer
+from floatscope_dashboards.heat_stats import HEAT_STATS, buttons, first_choice, mark_stats, offered
 from floatscope_dashboards.theme import TOKENS
 from tests.dashboards.sample import HOSTILE, ORIGIN, faulty_curves
 
@@ -146,7 +147,57 @@ def test_the_first_statistic_is_the_one_that_proves_the_finding() -> None:
     assert first_choice(names, []) == "headroom_log2"
     assert first_choice(("overflow_pct",), []) == "overflow_pct"
     assert first_choice(("amax",), []) == "amax"
-    assert first_choice(("nothing_known",), []) is None
+    assert first_choice(("other", "scale"), ["other"]) == "scale"
+    assert first_choice(("other",), []) == "other"
+    assert first_choice((), []) is None
+
+
+def test_every_statistic_can_be_chosen_the_first_four_by_buttons() -> None:
+    names = ("rms", "my_own", "headroom_log2", "overflow_pct", "underflow_pct", "amax", "scale", "sat")
+    found = buttons(names)
+    assert [stat.name for stat in found.buttons] == [
+        "headroom_log2",
+        "overflow_pct",
+        "underflow_pct",
+        "scale",
+    ]
+    assert [stat.name for stat in found.others] == ["sat", "amax", "rms", "my_own"]
+
+
+def test_a_statistic_of_ones_own_has_the_colours_of_its_values() -> None:
+    own = offered(["my_own"])[0]
+    assert color_range(own, {"lo": 2.0, "hi": 8.0}) == (2.0, 8.0)
+    assert color_range(own, {"lo": 3.0, "hi": 3.0}) == (3.0, 4.0)
+    assert color_range(own, {"lo": None, "hi": None}) == (0.0, 1.0)
+    assert color_range(HEADROOM, {"lo": 2.0, "hi": 8.0}) == (-4.0, 8.0)
+
+
+def test_many_rows_are_labelled_by_the_number_of_their_layer() -> None:
+    names = [f"blocks.{layer}.{part}/input" for layer in range(8) for part in "abcde"]
+    names += ["head/input", "blocks.3.a/weight"]
+    figure = figures.heatmap(payload(names, [[1]] * len(names)), stat=HEADROOM, theme="light")
+    axis = figure["layout"]["yaxis"]
+    ticks = dict(zip(axis["tickvals"], axis["ticktext"], strict=True))
+    assert ticks == {0: "0", 10: "2", 20: "4", 25: "5", 35: "7", 42: "3"}
+    titles = figure["layout"]["annotations"]
+    assert [title["name"] for title in titles] == ["Activations", "Weights"]
+    assert all(title["xanchor"] == "right" for title in titles)
+    gaps = [shape for shape in figure["layout"]["shapes"] if shape["name"] == "gap"]
+    assert [(gap["y0"], gap["y1"]) for gap in gaps] == [(40.5, 41.5)]
+
+
+def test_few_rows_keep_their_names() -> None:
+    figure = figures.heatmap(payload(["blocks.1.fc/input"], [[1]]), stat=HEADROOM, theme="light")
+    assert figure["layout"]["yaxis"]["ticktext"] == ["1.fc"]
+    assert figure["layout"]["annotations"][0]["yanchor"] == "bottom"
+
+
+@pytest.mark.parametrize(
+    ("layer", "number"),
+    [("model.layers.23.mlp.fc2", "23"), ("fc2", ""), ("h.0", "0"), ("block_7_attn", "7"), ("lm_head", "")],
+)
+def test_the_number_of_a_layer_is_a_part_of_its_name(layer: str, number: str) -> None:
+    assert layer_number(layer) == number
 
 
 def test_where_values_are_not_finite_is_laid_over_from_other_statistics() -> None:
@@ -176,9 +227,10 @@ def test_tensors_without_the_statistic_have_no_row() -> None:
     assert [row.label for row in grid.rows if row] == ["a"]
 
 
-def test_rms_tells_what_is_not_finite_else_the_counts() -> None:
-    assert mark_stats(("amax", "rms", "nan_count")) == ("rms",)
-    assert mark_stats(("amax", "nan_count")) == ("nan_count",)
+def test_counts_tell_what_is_not_finite_else_the_rms() -> None:
+    assert mark_stats(("amax", "rms", "nan_count", "inf_count")) == ("nan_count", "inf_count")
+    assert mark_stats(("amax", "rms", "nan_count")) == ("nan_count",)
+    assert mark_stats(("amax", "rms")) == ("rms",)
     assert mark_stats(("amax",)) == ()
 
 

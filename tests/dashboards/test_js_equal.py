@@ -13,8 +13,9 @@ import pytest
 from floatscope_dashboards.heat_figure import fill_heat, heat_frame
 from floatscope_dashboards.heat_stats import HEAT_STATS
 from floatscope_dashboards.loss_figure import Panel, fill_loss, loss_frame
+from floatscope_dashboards.pages import Pages
 from floatscope_dashboards.theme import TOKENS, resolve
-from floatscope_dashboards.wording import duration_text, number_text, step_text
+from floatscope_dashboards.wording import number_text
 from tests.dashboards.sample import HOSTILE, ORIGIN, faulty_curves, healthy_curves
 from tests.dashboards.site import Site
 from tests.dashboards.test_figures import columns
@@ -75,7 +76,8 @@ def loss_series(name: str) -> dict[str, Any]:
     if name in few:
         return {"loss": few[name], "grad_norm": few["alone"]}
     return {**series, "baseline": healthy_curves().scalars(["loss"], 0, 1 << 50, 300)["series"]["loss"],
-            "proof": curves.series(ORIGIN, "overflow_pct", 0, 1 << 50, 300)}  # fmt: skip
+            "proof": curves.series(ORIGIN, "overflow_pct", 0, 1 << 50, 300),
+            "old": [columns([2.0, 2.1, NAN, 2.3], [60, 61, 62, 63]), columns([])]}  # fmt: skip
 
 
 @pytest.fixture
@@ -90,10 +92,17 @@ def page(watched: Watched, site: Site) -> Any:
 def test_the_loss_chart(page: Any, name: str) -> None:
     series = loss_series(name)
     panel = Panel(HOSTILE, "Values clipped", "%") if name == "faulty" else None
-    for log, smooth, zoom in ((False, True, None), (True, False, None), (False, True, (250.0, 340.5))):
-        frame = loss_frame(onset=300, panel=panel)
-        ours = resolve(fill_loss(frame, series, onset=300, log=log, smooth=smooth, x_range=zoom), "dark")
-        options = {"onset": 300, "log": log, "smooth": smooth, "range": zoom}
+    ways: list[tuple[bool, int | None, bool, tuple[float, float] | None]] = [
+        (False, None, False, None),
+        (True, 0, False, None),
+        (True, 7, True, None),
+        (False, 50, False, (250.0, 340.5)),
+    ]
+    for log, half, full, zoom in ways:
+        frame = loss_frame(onset=300, panel=panel, resumed=[30, 60], diverged=310)
+        filled = fill_loss(frame, series, onset=300, log=log, half=half, full=full, x_range=zoom)
+        ours = resolve(filled, "dark")
+        options = {"onset": 300, "log": log, "half": half, "full": full, "range": zoom}
         theirs = page.evaluate(LOSS_JS, [frame, series, options, TOKENS["dark"]])
         assert close(json.loads(json.dumps(ours)), theirs) == []
         go.Figure(theirs)
@@ -137,6 +146,7 @@ def test_numbers_durations_and_steps_read_the_same(page: Any) -> None:
         4.1,
     ]
     theirs = page.evaluate(WORDS_JS, values)
-    assert theirs == [[number_text(float(v)), duration_text(v), step_text(round(v))] for v in values]
+    say = Pages().say("en")
+    assert theirs == [[number_text(float(v)), say.duration(v), say.step(round(v))] for v in values]
     sizes = [3.4e38, 1e9, -2.5e12, 0.00099]
     assert [texts[0] for texts in page.evaluate(WORDS_JS, sizes)] == [number_text(v) for v in sizes]

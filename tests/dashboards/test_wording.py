@@ -7,15 +7,14 @@ import math
 import pytest
 
 from floatscope_dashboards import sparkline
+from floatscope_dashboards.pages import Pages
 from floatscope_dashboards.wording import (
     CAUSES,
     as_float,
     as_int,
     cause_label,
-    duration_text,
     number_text,
     signal_of,
-    step_text,
 )
 
 
@@ -30,6 +29,9 @@ from floatscope_dashboards.wording import (
         (412380.0, "412,380"),
         (12345.6, "12,346"),
         (4.1, "4.1"),
+        (-4.1, "\u22124.1"),
+        (-12345.6, "\u221212,346"),
+        (-0.000012345, "\u22121.23e-05"),
         (2.123456, "2.123"),
         (0.000012345, "1.23e-05"),
         (3.4e38, "3.4e+38"),
@@ -52,7 +54,7 @@ def test_numbers(value: float | None, text: str) -> None:
     ],
 )
 def test_durations(seconds: float, text: str) -> None:
-    assert duration_text(seconds) == text
+    assert Pages().say("en").duration(seconds) == text
 
 
 def test_json_numbers_are_read_strictly() -> None:
@@ -61,7 +63,8 @@ def test_json_numbers_are_read_strictly() -> None:
     assert as_float(True) is None
     assert as_float("4") is None
     assert (as_int(4.0), as_int(4.5), as_int("4")) == (4, None, None)
-    assert (step_text(None), step_text(412380)) == ("\u2013", "412,380")
+    say = Pages().say("en")
+    assert (say.step(None), say.step(412380)) == ("\u2013", "412,380")
 
 
 def test_every_cause_has_words_and_an_unknown_one_is_readable() -> None:

@@ -51,7 +51,7 @@ class Watched:
 def watched_page(context: BrowserContext, url: str) -> Iterator[Watched]:
     """A new page for the server at `url`; fails at the end if anything unexpected happened on it."""
     page = context.new_page()
-    page.set_default_timeout(15_000)
+    page.set_default_timeout(30_000)
     host = urlsplit(url).netloc
     watched = Watched(page, host)
 

@@ -34,6 +34,10 @@ export function readBins(columns) {
   return { rows, distance: gaps.length ? gaps[Math.floor(gaps.length / 2)] : 1 };
 }
 
+/** The bins inside the steps shown; all without a range. */
+export const within = (bins, shown) =>
+  (shown ? { ...bins, rows: bins.rows.filter((row) => row.step >= shown[0] && row.step <= shown[1]) } : bins);
+
 const isHole = ({ rows, distance }, index) => rows[index].step - rows[index - 1].step > GAP_FACTOR * distance;
 
 function finiteRuns(bins) {
@@ -61,23 +65,32 @@ export function line(bins) {
   return { x, y };
 }
 
-/** Half-life of the smoothed line, in bins; null when there are too few of them to smooth. */
-export const halfLifeBins = ({ rows }) => (rows.length < SMOOTH_FROM_BINS ? null : Math.max(2, rows.length * SMOOTH_SHARE));
+/** Half-life of the smoothed line in steps that suits what is shown; 0 when there are too few bins to smooth. */
+export const halfLifeSteps = ({ rows, distance }) =>
+  (rows.length < SMOOTH_FROM_BINS ? 0 : roundNumber(Math.max(2, rows.length * SMOOTH_SHARE) * distance));
 
-/** The exponential average of the means: debiased, and begun anew after every gap. */
+/** The least of 1, 2, 5, 10, 20, ... that is not below `value`. */
+export function roundNumber(value) {
+  for (let power = 1; ; power *= 10) {
+    for (const digit of [1, 2, 5]) if (digit * power >= value) return digit * power;
+  }
+}
+
+/** The exponential average of the means, half-life in steps: debiased, and begun anew after every gap. */
 export function smooth(bins, halfLife) {
-  const keep = 0.5 ** (1 / halfLife);
   const x = [];
   const y = [];
   for (const run of finiteRuns(bins)) {
     let total = 0;
     let weight = 0;
-    for (const row of run) {
+    run.forEach((row, index) => {
+      const apart = index ? row.step - run[index - 1].step : bins.distance;
+      const keep = 0.5 ** (apart / halfLife);
       total = keep * total + (1 - keep) * row.mean;
       weight = keep * weight + (1 - keep);
       x.push(row.step);
       y.push(total / weight);
-    }
+    });
     x.push(null);
     y.push(null);
   }
@@ -149,7 +162,7 @@ function quantile(ordered, share) {
 }
 
 /** The vertical range that keeps the curves readable, and what lies outside; null without a value. */
-export function span(many, positive = false) {
+export function span(many, positive = false, robust = true) {
   const all = many.flatMap((bins) => bins.rows.flatMap((row) => [row.low, row.high]));
   const values = all.filter((value) => value != null && (!positive || value > 0)).sort((a, b) => a - b);
   if (!values.length) return null;
@@ -158,8 +171,8 @@ export function span(many, positive = false) {
   const innerLow = quantile(values, LOW_QUANTILE);
   const innerHigh = quantile(values, HIGH_QUANTILE);
   const middle = innerHigh - innerLow;
-  if (middle > 0 && high - innerHigh > OUTLIER_SPANS * middle) high = innerHigh + middle / 4;
-  if (middle > 0 && innerLow - low > OUTLIER_SPANS * middle) low = innerLow - middle / 4;
+  if (robust && middle > 0 && high - innerHigh > OUTLIER_SPANS * middle) high = innerHigh + middle / 4;
+  if (robust && middle > 0 && innerLow - low > OUTLIER_SPANS * middle) low = innerLow - middle / 4;
   const pad = (high - low) * PAD_SHARE || Math.abs(high) * PAD_SHARE || 1;
   const count = (test) => many.reduce((sum, bins) => sum + bins.rows.filter(test).length, 0);
   return {

@@ -11,7 +11,8 @@ const COUNTS = { nan_count: NAN_MARK, inf_count: INF_MARK };
 function decode(payload, rows, columns) {
   const raw = atob(payload.data ?? '');
   if (raw.length !== rows * columns) throw new Error(`data: expected ${rows} x ${columns} bytes, got ${raw.length}`);
-  const bytes = Uint8Array.from(raw, (letter) => letter.charCodeAt(0));
+  const bytes = new Uint8Array(raw.length);
+  for (let at = 0; at < raw.length; at += 1) bytes[at] = raw.charCodeAt(at); // a callback each would take ten times as long
   return Array.from({ length: rows }, (_, row) => bytes.slice(row * columns, (row + 1) * columns));
 }
 

@@ -1,4 +1,6 @@
 // Small things every page needs: finding elements, numbers in words, theme, copying, address state, keys.
+import { choose, chosen } from './choices.js';
+import { say } from './say.js';
 
 export const $ = (selector, root = document) => root.querySelector(selector);
 export const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
@@ -14,26 +16,32 @@ export function numberText(value) {
   if (value == null) return NO_VALUE;
   if (Number.isNaN(value)) return 'NaN';
   if (!Number.isFinite(value)) return value > 0 ? 'Inf' : '-Inf';
-  const size = Math.abs(value);
-  if (size > 0 && size < 1e-3 && size >= 1e-4) return String(Number(value.toPrecision(3)));
+  return (value < 0 ? '\u2212' : '') + sizeText(Math.abs(value));
+}
+
+function sizeText(size) {
+  if (size > 0 && size < 1e-3 && size >= 1e-4) return String(Number(size.toPrecision(3)));
   if (size >= 1e9 || (size > 0 && size < 1e-4)) {
-    const [digits, exponent] = value.toExponential(2).split('e');
+    const [digits, exponent] = size.toExponential(2).split('e');
     const power = Math.abs(Number(exponent));
     return `${Number(digits)}e${exponent[0]}${String(power).padStart(2, '0')}`;
   }
-  if (Number.isInteger(value) || size >= 1000) return Math.round(value).toLocaleString('en-US');
-  return String(Number(value.toPrecision(4)));
+  if (Number.isInteger(size) || size >= 1000) return Math.round(size).toLocaleString('en-US');
+  return String(Number(size.toPrecision(4)));
 }
 
 /** A duration in at most two units, as the server writes it. @param {number} seconds */
 export function durationText(seconds) {
   const total = Math.max(0, Math.floor(seconds));
-  if (total < 60) return `${total} s`;
-  if (total < 3600) return `${Math.floor(total / 60)} min`;
-  const [big, small, size, part, per] =
-    total < 86400 ? ['h', 'min', 3600, 60, 60] : ['d', 'h', 86400, 3600, 24];
-  const rest = Math.floor(total / part) % per;
-  return `${Math.floor(total / size)} ${big}${rest ? ` ${rest} ${small}` : ''}`;
+  if (total < 60) return say('{s} s', { s: total });
+  if (total < 3600) return say('{min} min', { min: Math.floor(total / 60) });
+  const hours = Math.floor(total / 3600);
+  if (total < 86400) {
+    const min = Math.floor(total / 60) % 60;
+    return min ? say('{h} h {min} min', { h: hours, min }) : say('{h} h', { h: hours });
+  }
+  const d = Math.floor(total / 86400);
+  return hours % 24 ? say('{d} d {h} h', { d, h: hours % 24 }) : say('{d} d', { d });
 }
 
 /** A wire number: finite numbers, and the strings for the three others. @returns {number|null} */
@@ -72,89 +80,88 @@ const systemDark = matchMedia('(prefers-color-scheme: dark)');
 /** @returns {'light'|'dark'} what is shown now */
 export const theme = () => document.documentElement.dataset.theme ?? (systemDark.matches ? 'dark' : 'light');
 
+/** Shows a theme and remembers it; null follows the system. Whoever draws charts hears `themechange`. */
+export function setTheme(next) {
+  if (next) document.documentElement.dataset.theme = next;
+  else delete document.documentElement.dataset.theme;
+  if (!choose('theme', next)) announce(say('The theme cannot be remembered here.'));
+  if (new URLSearchParams(location.search).has('theme')) setAddress({ theme: next });
+  document.dispatchEvent(new Event('themechange'));
+}
+
+export const toggleTheme = () => setTheme(theme() === 'dark' ? 'light' : 'dark');
+
 /** Wires the theme button, and calls `redraw` whenever the theme changes, also by the system. */
 export function wireTheme(redraw = () => {}) {
   const button = $('#theme');
-  const label = () => button?.setAttribute('aria-label', `Switch to ${theme() === 'dark' ? 'light' : 'dark'} theme`);
-  label();
-  systemDark.addEventListener('change', () => {
-    label();
+  const name = () => button?.setAttribute('aria-label', theme() === 'dark' ? say('Switch to light theme') : say('Switch to dark theme'));
+  const changed = () => {
+    name();
     redraw();
-  });
-  button?.addEventListener('click', () => {
-    const next = theme() === 'dark' ? 'light' : 'dark';
-    document.documentElement.dataset.theme = next;
-    try {
-      localStorage.setItem('floatscope-theme', next);
-    } catch {
-      announce('The theme cannot be remembered here.');
-    }
-    if (new URLSearchParams(location.search).has('theme')) setAddress({ theme: next });
-    label();
-    redraw();
-  });
+  };
+  name();
+  systemDark.addEventListener('change', changed);
+  document.addEventListener('themechange', changed);
+  button?.addEventListener('click', toggleTheme);
 }
 
 // ---- address
-/** Puts view state into the address without a new history entry; null removes a key. */
-export function setAddress(changes) {
+/** Puts view state into the address; null removes a key. @param {{push?: boolean}} [options] push: as a new entry of the
+ *  browser's history, for what Back should undo */
+export function setAddress(changes, { push = false } = {}) {
   const query = new URLSearchParams(location.search);
   for (const [key, value] of Object.entries(changes)) {
     if (value == null || value === '') query.delete(key);
     else query.set(key, String(value));
   }
   const text = query.toString();
-  history.replaceState(null, '', location.pathname + (text ? `?${text}` : ''));
+  const address = location.pathname + (text ? `?${text}` : '') + location.hash;
+  const isOther = address !== location.pathname + location.search + location.hash;
+  history[push && isOther ? 'pushState' : 'replaceState'](history.state, '', address);
 }
+
+/** Leaves for another page of this server. */
+export const goTo = (path) => location.assign(path);
 
 // ---- copying
-async function copyText(text) {
-  if (navigator.clipboard && window.isSecureContext) {
-    await navigator.clipboard.writeText(text);
-    return;
-  }
-  // Plain http on another machine has no clipboard interface: select the text in a field and copy that.
-  const field = document.createElement('textarea');
-  field.value = text;
-  field.setAttribute('readonly', '');
-  field.className = 'sr';
-  document.body.append(field);
-  field.select();
-  const done = document.execCommand('copy');
-  field.remove();
-  if (!done) throw new Error('copying is not allowed here');
-}
+/** Puts a text on the clipboard; rejects where the browser does not allow it. */
+export const copyText = async (text) => (await import('./copy.js')).copyText(text);
 
-/** Buttons with data-copy="#id" copy that element's text. One listener: the buttons come and go. */
+/** Buttons with data-copy="#id" copy that element's text. */
 export function wireCopy() {
   document.addEventListener('click', async (event) => {
     const button = event.target.closest?.('[data-copy]');
     const source = button && $(button.dataset.copy);
-    if (!source) return;
-    const before = button.dataset.label ?? button.textContent;
-    button.dataset.label = before;
-    try {
-      await copyText(source.textContent);
-      button.textContent = 'Copied';
-      announce('Copied.');
-    } catch {
-      button.textContent = 'Select and copy it';
-      getSelection().selectAllChildren(source);
-    }
-    setTimeout(() => {
-      button.textContent = before;
-    }, 1600);
+    if (source) (await import('./copy.js')).copyOf(button, source);
   });
 }
 
 // ---- keys
-/** Single keys, off while typing or with a modifier. @param {Record<string, (event: KeyboardEvent) => void>} actions */
+const PAIR_MS = 1500;
+const TYPING = 'input:not([type=range]):not([type=checkbox]):not([type=radio]), textarea, select, [contenteditable]';
+
+/** Whether single keys are on: letters and signs can be switched off in the settings (WCAG 2.1.4). */
+export const keysOn = () => chosen('keys') !== 'off';
+
+/**
+ * Single keys, and pairs such as 'g r'; off while typing or with a modifier.
+ * @param {Record<string, import('./shell.js').Key>} actions
+ */
 export function wireKeys(actions) {
+  let first = '';
+  let timer = 0;
+  const firsts = new Set(Object.keys(actions).filter((key) => key.includes(' ')).map((key) => key[0]));
   document.addEventListener('keydown', (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
-    const typing = event.target.matches?.('input:not([type=range]):not([type=checkbox]), textarea, select');
+    if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
+    const typing = event.target.matches?.(TYPING);
     if (typing && event.key !== 'Escape') return;
-    const action = actions[event.key];
-    if (action) action(event);
+    if (event.key.length === 1 && !keysOn()) return;
+    const action = (first && actions[`${first} ${event.key}`]) || actions[event.key];
+    clearTimeout(timer);
+    first = !action && firsts.has(event.key) ? event.key : '';
+    timer = setTimeout(() => {
+      first = '';
+    }, PAIR_MS);
+    if (action) (action.run ?? action)(event);
   });
 }

@@ -4,6 +4,8 @@ import { LEVELS, MISSING_CODE, NONFINITE_CODE, readCells } from './cells.js';
 
 const MAX_ROWS = 240;
 const SPACER_SHARE = 0.05;
+const THIN_SHARE = 0.025;
+const MAX_NAMED = 30;
 const GAP_FACTOR = 4;
 export const BLOCKS = [
   ['Activations', ['input', 'output']],
@@ -59,10 +61,17 @@ function compareNatural(left, right) {
 /** The layer from its number on: model.layers.23.mlp.fc2 reads 23.mlp.fc2. */
 export const shortLayer = (layer) => layer.replace(/^.*?(?=\b[0-9]+\.)/, '') || layer;
 
-function rowsOf(cells, order) {
+/** The first number that is a part of the name; '' without one. */
+const layerNumber = (layer) => /(?:^|[._])([0-9]+)(?=[._]|$)/.exec(layer)?.[1] ?? '';
+
+/** Whether rows are labelled by the number of their layer. */
+export const isNumbered = (rows) => rows.filter(Boolean).length > MAX_NAMED;
+
+function rowsOf(cells, order, only) {
   const split = cells.tensors.map(splitTensor);
   const inParts = split.map(({ layer }) => parts(layer));
-  const shown = split.map((_, at) => at).filter((at) => cells.codes[at].some((code) => code !== MISSING_CODE));
+  const wanted = (at) => (!only || blockOf(split[at].role) === only) && cells.codes[at].some((code) => code !== MISSING_CODE);
+  const shown = split.map((_, at) => at).filter(wanted);
   const blocks = new Map();
   for (const at of shown) {
     const block = blockOf(split[at].role);
@@ -70,7 +79,8 @@ function rowsOf(cells, order) {
     blocks.get(block).push(at);
   }
   const perRow = Math.max(1, Math.ceil(shown.length / MAX_ROWS));
-  const spacer = Math.max(1, Math.floor(Math.ceil(shown.length / perRow) / Math.floor(1 / SPACER_SHARE)));
+  const height = Math.ceil(shown.length / perRow);
+  const spacer = Math.max(1, Math.floor(height / Math.floor(1 / (height <= MAX_NAMED ? SPACER_SHARE : THIN_SHARE))));
   const roleOrder = (role) => (ROLES.includes(role) ? ROLES.indexOf(role) : ROLES.length);
   const rows = [];
   for (const block of [...BLOCKS.map(([name]) => name), OTHER_BLOCK].filter((name) => blocks.has(name))) {
@@ -87,7 +97,8 @@ function rowsOf(cells, order) {
     for (let start = 0; start < indices.length; start += perRow) {
       const group = indices.slice(start, start + perRow);
       const { layer, role } = split[group[0]];
-      rows.push({ block, label: shortLayer(layer) + (severalRoles && role ? ` ${role}` : ''), tensors: group });
+      const label = shortLayer(layer) + (severalRoles && role ? ` ${role}` : '');
+      rows.push({ block, label, number: layerNumber(layer), tensors: group });
     }
   }
   return rows;
@@ -95,15 +106,16 @@ function rowsOf(cells, order) {
 
 /**
  * @param {object} payload of the REST interface
- * @param {{worst: string, order?: object, marks?: object[]}} options worst: which value of a pooled cell is shown;
- *   order: first forward call of the layers; marks: payloads that tell where values are not finite
+ * @param {{worst: string, order?: object, marks?: object[], block?: string|null}} options worst: which value of a pooled cell is shown;
+ *   order: first forward call of the layers; marks: payloads that tell where values are not finite;
+ *   block: the only block shown
  */
-export function readGrid(payload, { worst, order = {}, marks = [] }) {
+export function readGrid(payload, { worst, order = {}, marks = [], block = null }) {
   const cells = readCells(payload, marks);
   const { starts, ends, codes } = cells;
   const used = starts.map((_, at) => at).filter((at) => codes.some((row) => row[at] !== MISSING_CODE));
   const { edges, columns } = columnsOf(starts, ends, used);
-  const rows = rowsOf(cells, order);
+  const rows = rowsOf(cells, order, block);
   const cell = (row, at) => {
     if (!row || at == null) return MISSING_CODE;
     const found = row.tensors.map((tensor) => codes[tensor][at]);
@@ -119,5 +131,5 @@ export function readGrid(payload, { worst, order = {}, marks = [] }) {
     value.push(found.map(cells.valueOf));
     mark.push(found.map((code, index) => (code === NONFINITE_CODE ? cells.kind(row.tensors, columns[index]) : null)));
   }
-  return { ...cells, rows, edges, columns, value, mark };
+  return { ...cells, rows, edges, columns, value, mark, lo: payload.lo ?? 0, hi: payload.hi ?? 0 };
 }

@@ -1,29 +1,36 @@
 // Fills the loss frame of the page with data. The same as loss_figure.fill_loss; a browser test holds the two equal.
-import { numberText, stepText } from './core.js';
-import { band, halfLifeBins, isolated, line, marks, missingStretches, nonfiniteStretches, readBins, smooth as average, span, wholeSpan } from './bins.js';
+import { numberText, plotlyText, stepText } from './core.js';
+import { band, halfLifeSteps, isolated, line, marks, missingStretches, nonfiniteStretches, readBins, smooth, span, wholeSpan, within } from './bins.js';
+import { plural, say } from './say.js';
 
+const FEW_STEPS = 6;
 const RIGHT_SPACE_SHARE = 0.02;
 const MARK_HEIGHT = { nan: 0.04, inf: 0.96 };
 
 /**
  * @param {object} frame the page's frame, with "@token" colours
- * @param {object} series loss, grad_norm, proof, baseline: column arrays
- * @param {{onset: number|null, log: boolean, smooth: boolean, range: [number, number]|null}} options range is the zoom
+ * @param {object} series loss, grad_norm, proof, baseline: column arrays; old: a list of those of abandoned segments
+ * @param {{onset: number|null, log: boolean, half: number|null, full: boolean, range: [number, number]|null}} options
+ *   half: half-life in steps, null for what suits, 0 for none; full: leaves no value out; range: the zoom
  */
-export function fillLoss(frame, series, { onset, log = false, smooth = true, range = null }) {
+export function fillLoss(frame, series, { onset, log = false, half = null, full = false, range = null }) {
   const figure = structuredClone(frame);
   const { layout } = figure;
   const read = {};
   for (const name of ['loss', 'grad_norm', 'proof', 'baseline']) read[name] = readBins(series[name]);
-  const halfLife = smooth ? halfLifeBins(read.loss) : null;
+  const old = (series.old ?? []).map(readBins);
+  const halfLife = half ?? halfLifeSteps(read.loss);
   for (const trace of figure.data) {
     const [name, part] = trace.meta;
+    if (name === 'old') {
+      const lines = old.map(line);
+      Object.assign(trace, { x: lines.flatMap(({ x }) => x), y: lines.flatMap(({ y }) => y) });
+      continue;
+    }
     Object.assign(trace, fillTrace(read[name], part));
-    if (halfLife == null) continue;
-    if (part === 'smooth') Object.assign(trace, average(read.loss, halfLife));
-    else if (name === 'baseline') {
-      Object.assign(trace, average(read.baseline, (halfLife * read.loss.distance) / read.baseline.distance));
-    } else if (name === 'loss' && part === 'line') trace.line = { color: '@s1-raw', width: 1 };
+    if (!halfLife) continue;
+    if (part === 'smooth' || name === 'baseline') Object.assign(trace, smooth(read[name], halfLife));
+    else if (name === 'loss' && part === 'line') trace.line = { color: '@s1-raw', width: 1 };
   }
   const steps = ['loss', 'grad_norm', 'proof'].flatMap((name) => read[name].rows.map((row) => row.step));
   const first = steps.length ? steps.reduce((a, b) => Math.min(a, b)) : 0;
@@ -31,13 +38,15 @@ export function fillLoss(frame, series, { onset, log = false, smooth = true, ran
   const all = [first, last + Math.max((last - first) * RIGHT_SPACE_SHARE, 1)];
   const shown = range ?? all;
   layout.xaxis.range = [...shown];
-  setRange(layout.yaxis, span([read.loss, read.baseline], log), log);
-  setRange(layout.yaxis2, span([read.grad_norm]), false);
-  if (layout.yaxis3) setRange(layout.yaxis3, wholeSpan([read.proof]), false);
+  if (shown[1] - shown[0] < FEW_STEPS) layout.xaxis.dtick = 1;
+  const seen = (name) => within(read[name], range);
+  setRange(layout.yaxis, span([seen('loss'), seen('baseline')], log, !full), log);
+  setRange(layout.yaxis2, span([seen('grad_norm')]), false);
+  if (layout.yaxis3) setRange(layout.yaxis3, wholeSpan([seen('proof')]), false);
   for (const shape of layout.shapes) if (shape.name === 'after-onset') shape.x1 = Math.max(all[1], shape.x0);
   layout.shapes.push(...stretches(read));
   if (onset != null && shown[0] <= onset && onset <= shown[1]) layout.annotations.push(onsetLabel(onset, shown));
-  const outside = span([read.loss], log);
+  const outside = full ? null : span([seen('loss')], log);
   if (outside && (outside.above || outside.below)) layout.annotations.push(outsideLabel(outside));
   return figure;
 }
@@ -74,7 +83,7 @@ const rect = (x0, x1, yref, fillcolor, name) => ({
 function onsetLabel(onset, shown) {
   const right = onset > (shown[0] + shown[1]) / 2;
   return {
-    text: `<b>Onset ${stepText(onset)}</b>`,
+    text: `<b>${plotlyText(say('Onset {step}', { step: stepText(onset) }))}</b>`,
     x: onset,
     xref: 'x',
     xanchor: right ? 'right' : 'left',
@@ -88,19 +97,25 @@ function onsetLabel(onset, shown) {
 }
 
 function outsideLabel(found) {
-  const parts = [];
-  if (found.above) parts.push(`${found.above} above, max ${numberText(found.largest)}`);
-  if (found.below) parts.push(`${found.below} below, min ${numberText(found.smallest)}`);
   return {
-    text: `Not shown: ${parts.join('; ')}`,
+    text: plotlyText(outsideWords(found)),
     x: 1,
     xref: 'paper',
     xanchor: 'right',
-    y: 1,
-    yref: 'paper',
-    yanchor: 'top',
+    y: found.above ? 1 : 0,
+    yref: 'y domain',
+    yanchor: found.above ? 'top' : 'bottom',
     showarrow: false,
-    font: { size: 11, color: '@text-3' },
+    captureevents: true,
+    font: { size: 11, color: '@text-2' },
     name: 'outside',
   };
+}
+
+/** How many points are not shown, and how far they go. */
+export function outsideWords(found) {
+  const above = plural('{n} point above, max {value}', '{n} points above, max {value}', found.above, { value: numberText(found.largest) });
+  const below = plural('{n} point below, min {value}', '{n} points below, min {value}', found.below, { value: numberText(found.smallest) });
+  if (found.above && found.below) return say('{above}; {below}', { above, below });
+  return found.above ? above : below;
 }

@@ -1,161 +1,142 @@
-// The overview: filters, keys, and rows that stay fresh without jumping under the reader's pointer.
-import { $, $$, announce, setAddress, wireCopy, wireKeys, wireTheme } from './core.js';
+// The overview: filters without leaving the page, keys, and rows that stay fresh.
+import { $, $$, announce, element, setAddress } from './core.js';
+import { applyColumns, wireColumns } from './columns.js';
 import { startLive } from './live.js';
+import { compare, showPicks, toggle, wirePicks, withPicks } from './picks.js';
+import { freshen } from './rows.js';
+import { say } from './say.js';
+import { startShell } from './shell.js';
 import { paced, readPage, swap } from './swap.js';
 
 const PAGE_EVERY_MS = 3000;
+const TYPED_MS = 250;
+const FOLLOW_MS = 500;
+const MOST_FOLLOWS = 12;
 
-const query = new URLSearchParams(location.search);
-let health = new Set((query.get('health') ?? '').split(',').filter(Boolean));
-let words = query.get('q') ?? '';
+let follows = 0;
+let typed = 0;
 
-const rows = () => $$('#rows tr');
-const visible = () => rows().filter((row) => !row.hidden);
-
-function matches(row) {
-  const inGroup = !health.size || health.has(row.dataset.group) || (health.has('live') && row.dataset.live === '1');
-  const text = `${$('.c-run', row).textContent} ${$('.c-why', row).textContent}`.toLowerCase();
-  return inGroup && words.toLowerCase().split(/\s+/).every((word) => text.includes(word));
-}
-
-function filter() {
-  if (!$('#rows')) return;
-  for (const row of rows()) row.hidden = !matches(row);
-  for (const button of $$('[data-filter]')) {
-    const key = button.dataset.filter;
-    button.setAttribute('aria-pressed', String(key === 'all' ? !health.size : health.has(key)));
-  }
-  const shown = visible().length;
-  const total = rows().length;
-  $('#none').hidden = shown > 0;
-  $('#shown').textContent = shown === total ? `${total}, worst first` : `${shown} of ${total}, worst first`;
-}
-
-function change() {
-  setAddress({ health: [...health].join(','), q: words });
-  filter();
-}
-
-document.addEventListener('click', (event) => {
-  const button = event.target.closest?.('[data-filter]');
-  if (button) {
-    const key = button.dataset.filter;
-    if (key === 'all') health = new Set();
-    else if (!health.delete(key)) health.add(key);
-    change();
-  } else if (event.target.closest?.('#clear')) {
-    health = new Set();
-    words = '';
-    $('#q').value = '';
-    change();
-  }
-});
-
-// ---- fresh rows
-let waiting = null;
-
-/** Whether the reader is in the table: rows must not move then. */
-const inTable = () => $('.runs')?.matches(':hover, :focus-within') ?? false;
-
-function reorder() {
-  if (!waiting) return;
-  swap($('#rows'), waiting);
-  waiting = null;
-  $('#reorder').hidden = true;
-  filter();
-}
-
-function updateRows(fresh) {
-  const now = rows();
-  const next = $$('tr', fresh);
-  const before = now.map((row) => row.dataset.run);
-  const order = next.map((row) => row.dataset.run);
-  const moved = order.filter((run, index) => run !== before[index]).length;
-  if (moved === 0 || !inTable()) {
-    swap($('#rows'), fresh);
-    waiting = null;
-  } else {
-    waiting = fresh.cloneNode(true);
-    const byRun = new Map(next.map((row) => [row.dataset.run, row]));
-    for (const row of now) {
-      const other = byRun.get(row.dataset.run);
-      if (!other) continue;
-      Object.assign(row.dataset, other.dataset);
-      if (!row.contains(document.activeElement)) swap(row, other);
-    }
-    $('#reorder').textContent = moved === 1 ? '1 row changed place' : `${moved} rows changed place`;
-  }
-  $('#reorder').hidden = !waiting;
-}
-
-async function refresh() {
-  let page;
-  try {
-    page = await readPage();
-  } catch {
-    return; // the chip says that the server does not answer; the next event tries again
-  }
-  if (!page) return;
+/** Puts the page as the server shows it now in place. `live`: nobody asked for it, so rows must not jump. */
+function place(page, { live }) {
+  const fresh = $('#overview', page);
+  if (!fresh) return;
   if (document.title !== page.title) {
     document.title = page.title;
     announce($('h1', page)?.textContent ?? '');
   }
-  const fresh = $('#rows', page);
-  if (!fresh || !$('#rows')) {
-    swap($('#overview'), $('#overview', page));
-  } else {
-    for (const part of $$('[data-part]')) {
-      const other = $(`[data-part="${part.dataset.part}"]`, page);
-      if (other) swap(part, other);
-    }
-    updateRows(fresh);
+  const waiting = $('#waiting');
+  if (waiting && $('#runs .name', fresh)) {
+    arrived(waiting, $('#runs .name', fresh)); // who reads how to begin goes on reading
+    return;
   }
-  wireParts();
-  filter();
+  if (!$('.tblwrap', fresh) || !$('.tblwrap')) {
+    swap($('#overview'), fresh);
+  } else {
+    for (const part of $$('[data-part]', $('#overview'))) {
+      const other = $(`[data-part="${part.dataset.part}"]`, fresh);
+      const writing = part.dataset.part === 'find' && part.contains(document.activeElement);
+      if (other && !writing) swap(part, other);
+    }
+    freshen($('.tblwrap', fresh), { live });
+  }
+  arrange();
+  const follow = $('#runs')?.hasAttribute('data-follow') && follows < MOST_FOLLOWS;
+  follows = follow ? follows + 1 : 0;
+  if (follow) setTimeout(() => ask({ soon: true }), FOLLOW_MS); // curves that were not read in time
 }
 
-function wireParts() {
-  const field = $('#q');
-  if (field && !field.dataset.wired) {
-    field.dataset.wired = '1';
-    field.value = words;
-    field.addEventListener('input', () => {
-      words = field.value;
-      change();
-    });
-    $('#reorder').addEventListener('click', reorder);
-  }
-  const origin = $('#origin');
-  if (origin) origin.textContent = location.origin;
+/** The line that waits for the first run leads to it. @param {Element} waiting @param {HTMLAnchorElement} first */
+function arrived(waiting, first) {
+  if ($('a', waiting)) return;
+  const open = element('a', { className: 'btn pri', text: say('Open {run}', { run: first.textContent }) });
+  open.href = first.getAttribute('href');
+  const all = element('a', { className: 'btn', text: say('All runs') });
+  all.href = '/';
+  waiting.replaceChildren(element('i', { className: 'here' }), `${say('The first run is here.')} `, open, ' ', all);
 }
+
+function arrange() {
+  applyColumns();
+  showPicks();
+  for (const place of $$('[data-origin]')) place.textContent = location.origin;
+}
+
+async function show({ live }) {
+  const address = location.href;
+  let page;
+  try {
+    page = await readPage();
+  } catch {
+    if (!live) location.reload(); // the browser says best why a page cannot be read
+    return; // the chip says that the server does not answer; the next event tries again
+  }
+  if (page && location.href === address) place(page, { live });
+}
+
+const ask = paced(() => show({ live: true }), PAGE_EVERY_MS);
+
+document.addEventListener('click', (event) => {
+  const link = event.target.closest?.('a[data-view]');
+  if (!link || event.button !== 0 || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
+  event.preventDefault();
+  history.pushState(null, '', withPicks(link.href));
+  show({ live: false });
+});
+addEventListener('popstate', () => show({ live: false }));
+
+function search() {
+  clearTimeout(typed);
+  setAddress({ q: $('#q').value.trim(), page: null });
+  show({ live: false });
+}
+document.addEventListener('input', (event) => {
+  if (event.target.id !== 'q') return;
+  clearTimeout(typed);
+  typed = setTimeout(search, TYPED_MS);
+});
+document.addEventListener('submit', (event) => {
+  if (!event.target.matches('.find')) return;
+  event.preventDefault();
+  search();
+});
 
 // ---- keys
+const links = () => $$('#runs tr[data-run] .name');
+
 function step(by) {
-  const links = visible().map((row) => $('a', row));
-  if (!links.length) return;
-  const at = links.indexOf(document.activeElement);
-  links[Math.min(links.length - 1, Math.max(0, at + by))].focus();
+  const all = links();
+  if (!all.length) return;
+  const row = document.activeElement?.closest?.('tr[data-run]');
+  const at = all.findIndex((link) => row?.contains(link));
+  const next = all[Math.min(all.length - 1, Math.max(0, at + by))];
+  next.focus();
+  next.closest('tr').scrollIntoView({ block: 'nearest' });
 }
 
-wireTheme();
-wireCopy();
-wireParts();
-filter();
-wireKeys({
-  t: () => $('#theme').click(),
-  j: () => step(1),
-  k: () => step(-1),
-  '/': (event) => {
-    event.preventDefault();
-    $('#q')?.focus();
+wireColumns();
+wirePicks();
+arrange();
+startShell({
+  keys: {
+    j: { run: () => step(1), text: say('Next and previous run') },
+    k: { run: () => step(-1), text: say('Next and previous run') },
+    x: { run: () => toggle(document.activeElement?.closest?.('tr[data-run]')), text: say('Select the run') },
+    c: { run: compare, text: say('Compare the two selected runs') },
+    f: {
+      run: (event) => {
+        event.preventDefault();
+        $('#q')?.focus();
+      },
+      text: say('Filter runs'),
+    },
+    Escape: () => document.activeElement?.blur(),
   },
-  Escape: () => document.activeElement?.blur(),
 });
-const ask = paced(refresh, PAGE_EVERY_MS);
 startLive({
   url: '/api/v1/events',
   ageS: null,
   notLive: () => '',
-  onEvent: (kind) => ask({ soon: kind !== 'tick' }),
+  onEvent: () => ask(),
   onResume: () => ask({ soon: true }),
 });
+if ($('#runs')?.hasAttribute('data-follow')) setTimeout(() => ask({ soon: true }), FOLLOW_MS);

@@ -1,35 +1,33 @@
 // Keeps the server's own HTML fresh: reads the page again and puts changed parts in place. The parts are the elements
 // with data-part; what the reader has open, focused or selected there stays so.
 import { $, $$ } from './core.js';
+import { say } from './say.js';
+import { gone, signedIn, signedOut } from './strips.js';
+import { localTimes } from './times.js';
 
-/** @returns {Promise<Document|null>} the page as the server would send it now; null when it could not be read */
+/** @returns {Promise<Document|null>} the page as the server would send it now; null when it could not be read, which
+ *   a strip on the page says. The number of open alerts in the top bar is brought up to date by the way. */
 export async function readPage() {
   const answer = await fetch(location.href, { headers: { Accept: 'text/html' }, cache: 'no-store' });
-  if (answer.status === 401 || new URL(answer.url).pathname === '/login') return refused('signed-out');
-  if (answer.status === 404) return refused('gone');
-  if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
-  return new DOMParser().parseFromString(await answer.text(), 'text/html');
+  if (answer.status === 401 || new URL(answer.url).pathname === '/login') return signedOut() ?? null;
+  if (answer.status === 404) return gone() ?? null;
+  if (!answer.ok) throw new Error(say('the server answered {status}', { status: answer.status }));
+  signedIn();
+  const page = new DOMParser().parseFromString(await answer.text(), 'text/html');
+  const [now, next] = [$('#alerts-open'), $('#alerts-open', page)];
+  if (now && next && now.textContent !== next.textContent) {
+    now.replaceChildren(...next.cloneNode(true).childNodes);
+    now.hidden = next.hidden;
+  }
+  return page;
 }
 
-function refused(why) {
-  if ($('#refused')) return null;
-  const strip = document.createElement('p');
-  strip.id = 'refused';
-  strip.className = 'strip';
-  strip.setAttribute('role', 'alert');
-  const link = document.createElement('a');
-  if (why === 'gone') {
-    strip.append('This run no longer exists on the server. ');
-    link.href = '/';
-    link.textContent = 'All runs';
-  } else {
-    strip.append('Your session has ended, so this page no longer updates. ');
-    link.href = `/login?next=${encodeURIComponent(location.pathname + location.search)}`;
-    link.textContent = 'Sign in again';
-  }
-  strip.append(link);
-  $('main').prepend(strip);
-  return null;
+/** The page with what its script gets, as the server would send both now. null where it could not be read: the chip or a
+ * strip says so, and the next event tries again. @returns {Promise<{page: Document, data: object}|null>} */
+export async function readAgain() {
+  const page = await readPage().catch(() => null);
+  const block = page && $('#page-data', page);
+  return block && { page, data: JSON.parse(block.textContent) };
 }
 
 function busy(part) {
@@ -37,15 +35,17 @@ function busy(part) {
   return part.matches(':active') || (selection && !selection.isCollapsed && selection.containsNode(part, true));
 }
 
-/** Puts one element's content in place of another's, keeping open details and the focus. @returns {boolean} changed */
+/** Puts one element's content in place of another's, keeping the focus and details as the reader opened or closed them;
+ * times are written in the reader's zone. @returns {boolean} changed */
 export function swap(part, fresh) {
   if (busy(part)) return false;
-  const open = $$('details[open][data-key]', part).map((item) => item.dataset.key);
+  localTimes(fresh);
+  const open = new Map($$('details[data-key]', part).map((item) => [item.dataset.key, item.open]));
   if (part.innerHTML === fresh.innerHTML) return false;
   const focused = part.contains(document.activeElement) ? document.activeElement : null;
   const mark = focused && (focused.id ? `#${CSS.escape(focused.id)}` : focused.dataset.filter ? `[data-filter="${focused.dataset.filter}"]` : null);
   part.replaceChildren(...fresh.childNodes);
-  for (const item of $$('details[data-key]', part)) if (open.includes(item.dataset.key)) item.open = true;
+  for (const item of $$('details[data-key]', part)) item.open = open.get(item.dataset.key) ?? item.open;
   if (mark) $(mark, part)?.focus({ preventScroll: true });
   return true;
 }
