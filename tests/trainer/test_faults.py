@@ -43,6 +43,11 @@ def test_stale_scale_saturates_one_step_until_the_scale_follows() -> None:
     assert overflow[0] > 0.3
     assert max(overflow[1:]) < 0.02
     assert all(math.isfinite(loss) for loss in losses(records))
+    errors = [
+        ((t - u).norm() / t.norm()).item() for t, u in zip(seen.seen[TENSOR], seen.used[TENSOR], strict=True)
+    ]
+    assert errors[0] > 0.3
+    assert max(errors[1:]) < 0.04, "what met the cast is held against what the cast left of it"
 
 
 def test_stale_scale_touches_only_its_tensor() -> None:

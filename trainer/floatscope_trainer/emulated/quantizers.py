@@ -4,7 +4,7 @@ scale.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
@@ -24,24 +24,28 @@ class Operand:
     over rows; the same tensor unless scales are per block.  scale_inv: shape (), still to be multiplied onto
     the product; None if already in the values.
     scale: what the cast multiplied with, shape () or one per block of `row`; None where nothing is scaled.
+    divisor: what the values were divided by behind the cast.
     """
 
     row: Tensor
     col: Tensor
     scale_inv: Tensor | None
     scale: Tensor | None
+    divisor: float = 1.0
 
     def dequantized(self) -> Tensor:
-        """What the GEMM uses in place of the tensor, same shape."""
-        return self.row if self.scale_inv is None else self.row * self.scale_inv
+        """What the cast left of the tensor that met it, same shape: before any division behind the cast."""
+        values = self.row if self.scale_inv is None else self.row * self.scale_inv
+        return values if self.divisor == 1.0 else values * self.divisor
 
     def divided(self, factor: float) -> Operand:
         """The operand for the tensor divided by `factor`; the scale used in the cast stays."""
+        divisor = self.divisor * factor
         if self.scale_inv is not None:
-            return Operand(row=self.row, col=self.col, scale_inv=self.scale_inv / factor, scale=self.scale)
+            return replace(self, scale_inv=self.scale_inv / factor, divisor=divisor)
         row = self.row / factor
         col = row if self.col is self.row else self.col / factor
-        return Operand(row=row, col=col, scale_inv=None, scale=self.scale)
+        return replace(self, row=row, col=col, divisor=divisor)
 
 
 class Quantize(Protocol):
