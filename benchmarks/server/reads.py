@@ -85,7 +85,7 @@ def report(*, steps: int, cache: str | None, python: str | None) -> None:
     telemetry = Telemetry(Shape())
     values = steps * telemetry.shape.tensors * len(STATS)
     found = peers.reads(python, points=PEER_POINTS, times=PEER_TIMES)
-    with _built(telemetry, steps, cache) as data:
+    with built(telemetry, steps, cache) as data:
         asked = questions(telemetry, steps)
         cold = {one.name: _cold(data, one) for one in asked if one.most_ms is not None}
         before = machine.load_average()
@@ -160,7 +160,7 @@ def _export(running: Running, steps: int) -> tuple[int, float, int]:
 
 
 @contextmanager
-def _built(telemetry: Telemetry, steps: int, cache: str | None) -> Iterator[Path]:
+def built(telemetry: Telemetry, steps: int, cache: str | None) -> Iterator[Path]:
     """A data directory with the run and others for the list; in the cache it stays."""
     with ExitStack() as stack:
         base = Path(cache or stack.enter_context(tempfile.TemporaryDirectory()))

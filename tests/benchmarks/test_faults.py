@@ -28,11 +28,11 @@ from floatscope_server.database import Database
 @pytest.mark.parametrize(
     "asked",
     [
-        ("kill", "--kills", "6", "--pause-s", "0.02"),
-        ("kill", "--kills", "4", "--pause-s", "0.02", "--database", "postgresql"),
-        ("disk", "--times", "4", "--way", "limit"),
-        ("clock", "--jumps", "5"),
-        ("fuzz", "--requests", "300"),
+        ("kill", "--kills", "3", "--pause-s", "0.02"),
+        ("kill", "--kills", "2", "--pause-s", "0.02", "--database", "postgresql"),
+        ("disk", "--times", "2", "--way", "limit"),
+        ("clock", "--jumps", "3"),
+        ("fuzz", "--requests", "100"),
     ],
     ids=lambda asked: " ".join(asked[:1] + asked[-1:]),
 )

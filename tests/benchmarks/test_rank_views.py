@@ -59,8 +59,7 @@ def test_the_order_of_ranks_and_the_size_of_batches_change_nothing(view: Any, de
     given = RunInfo.from_json({**info.to_json(), "ranks": declared})
     first = findings(given, ranks, size=64, order=range(RANKS))
     assert first
-    assert findings(given, ranks, size=16, order=[3, 1, 0, 2]) == first
-    assert findings(given, ranks, size=1, order=[2, 3, 1, 0]) == first
+    assert findings(given, ranks, size=5, order=[3, 1, 0, 2]) == first
 
 
 def test_a_rank_that_never_sends_holds_the_others_up_for_a_bounded_time() -> None:

@@ -1,0 +1,1 @@
+"""What a reader of the dashboard waits for, in a real browser."""

@@ -1,0 +1,1 @@
+"""What the decision go / no-go promises, and what it keeps."""
