@@ -13,7 +13,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 STAMPS := $(VENV)/.stamps
 
-.PHONY: help demo serve test check format test-bare test-wheel test-te test-integrations bench bench-diagnosis evaluate-small audit docs clean
+.PHONY: help demo serve test check format test-bare test-wheel test-te test-integrations bench bench-diagnosis evaluate-small audit docs messages clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -69,6 +69,9 @@ docs: $(STAMPS)/all ## regenerate the pages of the rules, the formats and the se
 	$(BIN)/python -m floatscope_diagnostics.format_docs docs/diagnose.md
 	$(BIN)/python -m tests.repo.settings_docs docs/settings.md
 	$(BIN)/python -m tests.repo.server_settings_docs docs/server-settings.md
+
+messages: $(STAMPS)/all ## bring the message catalogues up to date with the texts of the pages
+	$(BIN)/python -m tests.repo.messages
 
 clean: ## remove the environments and caches
 	rm -rf .venv .venv-bare .venv-wheel .venv-te .venv-integrations .venv-audit dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,14 +1,26 @@
-"""One browser for all tests that look at pages: only one may be driven synchronously in a process."""
+"""What all tests share: one browser (only one may be driven synchronously in a process), little garbage."""
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
+
+
+settings.register_profile("floatscope", deadline=None)  # a busy machine is no fault
+settings.load_profile("floatscope")
+
+
+def pytest_collection_finish() -> None:
+    """Every collection of garbage would else look at hundreds of thousands of objects of the libraries."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,7 @@
-"""DeepSpeed with floatscope: ZeRO 1 in fp16 with a loss scale, on the CPU or on GPUs.
+"""DeepSpeed with floatscope: ZeRO 1 in fp16 with a loss scale, on GPUs or on the CPU.
+
+DeepSpeed refuses fp16 on CPUs without instructions for it; there the example trains in bf16, which has no
+loss scale.
 
     pip install floatscope deepspeed torch
     DS_ACCELERATOR=cpu python examples/deepspeed/train.py      # one process, on the CPU
@@ -14,10 +17,13 @@ import os
 
 import deepspeed
 import torch
+from deepspeed.accelerator import get_accelerator
 from torch import Tensor, nn
 
 from floatscope.integrations.deepspeed import watch_engine
 
+FP16 = {"fp16": {"enabled": True, "initial_scale_power": 12}}
+BF16 = {"bf16": {"enabled": True}}
 WORDS = 64
 STEPS = 30
 ACCUMULATE = 2
@@ -27,7 +33,6 @@ CONFIG = {
     "gradient_clipping": 1.0,
     "zero_allow_untested_optimizer": True,
     "zero_optimization": {"stage": 1},
-    "fp16": {"enabled": True, "initial_scale_power": 12},
     "steps_per_print": STEPS,
 }
 
@@ -60,9 +65,10 @@ def main() -> None:
     torch.manual_seed(0)
     model = Model()
     optimizer = torch.optim.AdamW(model.parameters(), 3e-3)
-    engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=CONFIG)
+    config = CONFIG | (FP16 if get_accelerator().is_fp16_supported() else BF16)
+    engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
 
-    with watch_engine(engine, run="tiny-deepspeed", config=CONFIG) as monitor:
+    with watch_engine(engine, run="tiny-deepspeed", config=config) as monitor:
         for _ in range(STEPS * ACCUMULATE):
             ids = (torch.randint(0, WORDS, (8, 1)) + torch.arange(17)) % WORDS  # rows that count up
             ids = ids.to(engine.device)

@@ -43,6 +43,7 @@ VARIABLES = {
     "FLOATSCOPE_RUN_ID": "`run_id`: identity of the run; the same id resumes it",
     "FLOATSCOPE_SPOOL_DIR": "`spool_dir`, also where `floatscope resend` looks",
     "FLOATSCOPE_COORDINATES": "`coordinates`, such as `dp=1,tp=0`",
+    "FLOATSCOPE_PREFLIGHT": "`preflight`: a file that `floatscope preflight --json` wrote",
     "RANK": "rank, as torchrun says it",
     "LOCAL_RANK": "which process of its machine",
     "WORLD_SIZE": "number of ranks",

@@ -45,8 +45,17 @@ def test_every_make_target_exists(document: Path) -> None:
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=ids)
 def test_every_command_exists(document: Path) -> None:
-    named = set(re.findall(r"(?:`|^ {4,}|\$ |bin/)floatscope ([a-z]+)", document.read_text(), re.M))
+    named = set(re.findall(r"(?:`|^ {4,}|\$ |bin/)floatscope ([a-z][a-z-]*)", document.read_text(), re.M))
     assert named - set(COMMANDS) == set()
+
+
+@pytest.mark.parametrize("page", tracked("docs/fp8/recipes/*.md"), ids=ids)
+def test_the_logs_a_recipes_commands_read_are_written_by_one_before(page: Path) -> None:
+    written: set[str] = set()
+    for line in re.findall(r"^\$ floatscope (.*)", page.read_text(), re.M):
+        made = re.findall(r"--log (\S+)", line)
+        assert set(re.findall(r"\S+\.jsonl", line)) <= written | set(made), line
+        written |= set(made)
 
 
 def test_the_readme_and_the_pages_of_settings_list_exactly_what_is_read() -> None:
