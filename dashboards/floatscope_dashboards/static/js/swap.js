@@ -60,28 +60,33 @@ export function swapParts(page, except = []) {
   }
 }
 
-/** Calls `work` at most every `leastMs`, and less often when it takes long: it never takes over a quarter of the time. */
+const MOST_PAUSE_MS = 30_000; // a computer that slept meanwhile makes any work look long
+
+/** Calls `work` at most every `leastMs`, and less often when it takes long: up to half a minute later, it never takes
+ * over a quarter of the time. What is asked for `soon` while it works is done right after it. */
 export function paced(work, leastMs) {
   let running = false;
   let wanted = false;
+  let hurry = false;
   let next = 0;
   let timer = 0;
   async function go() {
     timer = 0;
     running = true;
-    wanted = false;
+    wanted = hurry = false;
     const start = performance.now();
     try {
       await work();
     } finally {
-      const took = performance.now() - start;
-      next = performance.now() + Math.max(leastMs, 3 * took);
+      const end = performance.now();
+      next = end + Math.min(MOST_PAUSE_MS, Math.max(leastMs, 3 * (end - start)));
       running = false;
-      if (wanted) ask();
+      if (wanted) ask({ soon: hurry });
     }
   }
   function ask({ soon = false } = {}) {
     wanted = true;
+    hurry ||= soon;
     if (running) return;
     const wait = soon ? 0 : Math.max(0, next - performance.now());
     if (timer && !soon) return;
