@@ -26,9 +26,9 @@ from floatscope_dashboards.run_facts import BaselineMatch
 from floatscope_dashboards.say import NO_VALUE, Say
 from floatscope_dashboards.verdict_actions import Act, acts_of, state_words
 from floatscope_dashboards.views import RunView
+from floatscope_dashboards.warm_up import WARM_UP_STEPS
 from floatscope_dashboards.wording import as_text, health_sign, status_sign
 
-WARM_UP_STEPS = 64
 """Steps before change detection and drift have enough history to judge. Hard limits, such as a NaN or a scale
 that is not finite, are checked from the first step."""
 RECOVERED_FOR_STEPS = 2000

@@ -7,22 +7,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from floatscope_dashboards import sparkline
-from floatscope_dashboards.banner import WARM_UP_STEPS
 from floatscope_dashboards.runs_query import GROUPS
 from floatscope_dashboards.say import Say, later
 from floatscope_dashboards.views import RunRow, RunsView
+from floatscope_dashboards.warm_up import is_warming_up
 from floatscope_dashboards.wording import LIVE_STATUS, RECOVERED_SIGN, Sign, health_sign, status_sign
 
+WAITING_SIGN = Sign("dots", "\u2026", later("Waiting"))
+WARMING_UP_SIGN = Sign("dots", "\u2026", later("Warming up"))
 GROUP_SIGNS: Mapping[str, Sign] = {
     "critical": health_sign("critical"),
     "warning": health_sign("warning"),
     "ended": Sign("no", "\u2715", later("Ended early")),
     "stalled": status_sign("stalled"),
     "watch": health_sign("watch"),
+    "warming_up": WARMING_UP_SIGN,
     "healthy": health_sign("healthy"),
 }
-WAITING_SIGN = Sign("dots", "\u2026", later("Waiting"))
-WARMING_UP_SIGN = Sign("dots", "\u2026", later("Warming up"))
 CURRENT_PLACES = ("live", "lately")
 """What is shown while nobody asks for runs that ended: live ones, and those that ended early of late."""
 
@@ -104,7 +105,9 @@ def group(row: RunRow) -> str:
         return "ended"
     if row.status == "stalled":
         return "stalled"
-    return "watch" if row.health == "watch" else "healthy"
+    if row.health == "watch":
+        return "watch"
+    return "warming_up" if is_warming_up(row) else "healthy"
 
 
 def is_recovered(row: RunRow) -> bool:
@@ -121,16 +124,9 @@ def row_sign(row: RunRow) -> Sign:
         return status_sign(row.status)
     if is_recovered(row):
         return RECOVERED_SIGN
-    return _early_sign(row) or health_sign(row.health)
-
-
-def _early_sign(row: RunRow) -> Sign | None:
-    """Of a run that goes on and is too young to be called healthy, as its own page says."""
-    if row.health != "healthy" or row.status != "running":
-        return None
-    if row.first_step is None or row.last_step is None:
-        return WAITING_SIGN
-    return WARMING_UP_SIGN if row.last_step - row.first_step + 1 < WARM_UP_STEPS else None
+    if is_warming_up(row):
+        return WAITING_SIGN if row.last_step is None else WARMING_UP_SIGN
+    return health_sign(row.health)
 
 
 def onset_share(row: RunRow) -> float | None:
@@ -144,9 +140,8 @@ def onset_share(row: RunRow) -> float | None:
 
 def _all_early(view: RunsView) -> bool:
     """Whether there are live runs, and all are too young to be called healthy."""
-    number = sum(_sums(view.counts, ("live",)).values())
-    early = sum(_early_sign(row) is not None for row in view.rows if is_live(row))
-    return 0 < number == early
+    live = _sums(view.counts, ("live",))
+    return 0 < sum(live.values()) == live["warming_up"]
 
 
 def _sums(counts: Mapping[tuple[str, str], int], places: tuple[str, ...]) -> dict[str, int]:
@@ -188,6 +183,12 @@ def _headline(view: RunsView, say: Say) -> str:
     number = sum(live.values())
     if _all_early(view):
         return say.plural("The live run is warming up", "All {n} live runs are warming up", number)
+    if number and live["warming_up"]:
+        judged = say.plural(
+            "{n} live run is healthy", "{n} live runs are healthy", number - live["warming_up"]
+        )
+        early = say.plural("{n} is warming up", "{n} are warming up", live["warming_up"])
+        return _enumerated([judged, early], say)
     if number:
         return say.plural("The live run is healthy", "All {n} live runs are healthy", number)
     sums = _sums(view.counts, ("lately", "ended"))
@@ -227,6 +228,14 @@ def _sentences(view: RunsView, say: Say) -> tuple[str, ...]:
                 healthy=say.step(live["healthy"] + live["watch"]),
             )
         )
+        if live["warming_up"]:
+            out.append(
+                say.plural(
+                    "{n} has too few steps to be judged.",
+                    "{n} have too few steps to be judged.",
+                    live["warming_up"],
+                )
+            )
     lately = sum(_sums(view.counts, ("lately",)).values())
     if lately:
         out.append(

@@ -11,7 +11,7 @@ from floatscope_dashboards.banner import banner
 from floatscope_dashboards.events_log import FIRST_SHOWN, EventLine, events_log
 from floatscope_dashboards.evidence import EvidenceCard, evidence_card, proof_panel
 from floatscope_dashboards.heat_stats import first_choice, offered
-from floatscope_dashboards.overview import is_recovered, onset_share, row_sign
+from floatscope_dashboards.overview import WARMING_UP_SIGN, is_recovered, onset_share, row_sign
 from floatscope_dashboards.page import Page
 from floatscope_dashboards.page_data import run_data
 from floatscope_dashboards.pictures import pictures
@@ -61,6 +61,8 @@ def run_page(view: RunView, say: Say, *, corrections: Sequence[str] = ()) -> Pag
             if waits
             else RECOVERED_SIGN
             if recovered or is_recovered(row)
+            else WARMING_UP_SIGN
+            if found.state == "warming_up"
             else health_sign(row.health),
             "status": status_sign(row.status),
             "project_href": "/?" + urlencode({"project": row.project}),

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
 
-GROUPS = ("critical", "warning", "ended", "stalled", "watch", "healthy")
+GROUPS = ("critical", "warning", "ended", "stalled", "watch", "warming_up", "healthy")
 """Group of a run by which it is counted and filtered, in order of urgency."""
 SORTS = ("severity", "name", "loss", "headroom", "clipped", "step", "seen")
 WORST_FIRST = "-severity"

@@ -63,6 +63,8 @@ class RunRow:
     """Usual time between two batches, s; None before it is known."""
     damaged: str | None = None
     """What of the run's stored data cannot be read; None while nothing is known to be."""
+    judged_steps: int | None = None
+    """Steps the verdict rests on; None where that is not known."""
     onset_time: datetime | None = None
     """When the onset's step was trained; None where that was not looked up or is not known."""
     curve_follows: bool = False

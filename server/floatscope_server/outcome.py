@@ -95,6 +95,7 @@ class Outcome:
             "summary": body["summary"],
             "cause": None if worst is None else worst.get("cause"),
             "onset_step": None if worst is None else worst.get("onset_step"),
+            "judged_steps": body.get("source", {}).get("steps"),
         }
         runs.change(c, run.id, headline)
         verdicts.save(c, run.id, body, now=now)

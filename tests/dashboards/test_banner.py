@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from floatscope_dashboards.banner import RECOVERED_FOR_STEPS, WARM_UP_STEPS, Banner
+from floatscope_dashboards.banner import RECOVERED_FOR_STEPS, Banner
 from floatscope_dashboards.banner import banner as banner_in
 from floatscope_dashboards.findings import IN_ENGLISH
 from floatscope_dashboards.say import catalogues
 from floatscope_dashboards.views import RunView
+from floatscope_dashboards.warm_up import WARM_UP_STEPS
 from tests.dashboards.sample import NOW, finding, info, run_view, verdict
 
 

@@ -146,7 +146,13 @@ def test_a_run_that_is_too_young_is_not_called_healthy() -> None:
     assert words(replace(young, last_step=5, status="finished")).sign.word == "Healthy"
     page = said(replace(young, last_step=5))
     assert (page.headline, page.sentences, page.title_glyph) == ("The live run is warming up", (), "\u2026")
-    assert said(replace(young, last_step=5), healthy_row()).headline == "All 2 live runs are healthy"
+    both = said(replace(young, last_step=5), healthy_row())
+    assert both.headline == "1 live run is healthy, 1 is warming up"
+    assert both.sentences == ("1 of 2 live runs are healthy.", "1 has too few steps to be judged.")
+    assert [(item.label, item.count) for item in both.filters[1:]] == [("Warming up", 1), ("Healthy", 1)]
+    sparse = replace(young, last_step=500, judged_steps=50)  # a step in ten is logged
+    assert (words(sparse).sign.word, words(sparse).group) == ("Warming up", "warming_up")
+    assert words(replace(sparse, judged_steps=64)).group == "healthy"
     assert words(row(status="running", first_step=300, last_step=310)).sign.word == "Critical"
 
 

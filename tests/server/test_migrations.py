@@ -17,7 +17,7 @@ from floatscope_server.migrate import SchemaError
 from floatscope_server.store import batches, runs
 from floatscope_server.store.batches import BatchKey
 
-VERSIONS = tuple(f"{number:04}" for number in range(1, 11))
+VERSIONS = tuple(f"{number:04}" for number in range(1, 12))
 
 
 def fill(database: Database) -> None:

@@ -70,6 +70,29 @@ def test_groups_are_those_of_the_pages_and_come_worst_first(database: Database) 
         assert listed(c, sort="severity")[0].startswith("healthy")
 
 
+@pytest.mark.parametrize("cause", [None, "lr_divergence"])
+@pytest.mark.parametrize("status", ["running", "stalled", "finished"])
+@pytest.mark.parametrize("judged", [None, 0, 63, 64])
+def test_a_run_too_young_to_be_judged_is_not_healthy_anywhere(
+    database: Database, judged: int | None, status: str, cause: str | None
+) -> None:
+    with database.write() as c:
+        add(c, "judged", status=status, cause=cause, judged_steps=judged, first_step=100, last_step=199)
+        add(c, "span", status=status, cause=cause, first_step=100, last_step=162)
+        add(c, "new", status=status, cause=cause)
+        for run in runs.listed(c, limit=9):
+            of = group(line(run, None))
+            assert listed(c, groups=("warming_up",)).count(run.run_id) == (of == "warming_up")
+            young = [one.run_id for one in runs.listed(c, health=("warming_up",), limit=9)]
+            assert (run.run_id in young) == (of == "warming_up")
+            well = [one.run_id for one in runs.listed(c, health=("healthy", "critical"), limit=9)]
+            assert (run.run_id in well) == (of != "warming_up")
+        early = status == "running" and cause is None
+        assert set(listed(c, groups=("warming_up",))) == (
+            {"span", "new"} | ({"judged"} if judged in (0, 63) else set()) if early else set()
+        )
+
+
 def test_runs_that_ended_are_left_out_but_for_late_failures_and_deleted_ones_always(
     database: Database,
 ) -> None:
@@ -120,7 +143,7 @@ def test_words_are_looked_for_as_they_are(database: Database) -> None:
         add(c, "a", name="Llama 100%_\\ done", cause="stale_scale_saturation")
         add(c, "b", name="llama", project="Vision", summary="Gradients underflow.")
         add(c, "c", name="<b>x</b>")
-        assert listed(c, words=(Word("LLAMA"),)) == ["a", "b"]
+        assert sorted(listed(c, words=(Word("LLAMA"),))) == ["a", "b"]
         assert listed(c, words=(Word("llama"), Word("vision"))) == ["b"]
         assert listed(c, words=(Word("100%_\\"),)) == ["a"]
         assert listed(c, words=(Word("%"),)) == ["a"]
@@ -138,7 +161,7 @@ def test_projects_stand_together_the_one_with_the_worst_run_first(database: Data
         add(c, "d", project="hot", health="critical")
         add(c, "e", project="calm")
         assert listed(c, by_project=True, sort="name") == ["b", "d", "a", "e"]
-        assert run_lists.of_projects(c, Wanted(), {"hot"}) == {"hot": {"critical": 1, "healthy": 1}}
+        assert run_lists.of_projects(c, Wanted(), {"hot"}) == {"hot": {"critical": 1, "warming_up": 1}}
         view = runs_view(c, query=RunsQuery(by_project=True, sort="headroom"), version="1")
         assert [row.run_id for row in view.rows] == ["d", "b", "a", "e"]
         assert {item.project: item.total for item in view.projects} == {"hot": 2, "calm": 2}

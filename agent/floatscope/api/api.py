@@ -62,7 +62,9 @@ class Api:
     def runs(
         self, *, project: str | None = None, status: str | None = None, health: str | None = None
     ) -> Iterator[Run]:
-        """Runs, newest first. status, health: one or several, separated by commas."""
+        """Runs, newest first. status, health: one or several, separated by commas; health "warming_up" are
+        those too young to be "healthy".
+        """
         found = self._pages("/runs", {"project": project, "status": status, "health": health})
         return (Run.of(item) for item in found)
 

@@ -20,7 +20,7 @@ def number(value: object) -> float | None:
 @dataclass(frozen=True)
 class Run:
     """A run. status: running, stalled, finished, failed or crashed.  health: healthy, watch, warning or
-    critical.
+    critical.  warming_up: it goes on and is too young to be called healthy.
     """
 
     run_id: str
@@ -33,6 +33,7 @@ class Run:
     last_step: int | None
     last_loss: float | None
     firing_alerts: int
+    warming_up: bool
     body: Mapping[str, Any] = field(repr=False)
 
     @classmethod
@@ -42,6 +43,7 @@ class Run:
             **{name: body[name] for name in plain},
             last_loss=number(body.get("last_loss")),
             firing_alerts=int(body.get("firing_alerts", 0)),
+            warming_up=bool(body.get("warming_up", False)),
             body=body,
         )
 

@@ -27,7 +27,7 @@ from floatscope_server.openapi.shapes import (
 )
 
 RUN_STATUSES = ("running", "stalled", "finished", "failed", "crashed")
-FOUND_OF_RUN = ("run_id", "name", "project", "status", "health", "cause")
+FOUND_OF_RUN = ("run_id", "name", "project", "status", "health", "warming_up", "cause")
 FAMILIES = tuple(sorted(set(FAMILY_OF.values())))
 
 _RUN: Mapping[str, Shape] = {
@@ -39,6 +39,7 @@ _RUN: Mapping[str, Shape] = {
     "status": one_of(RUN_STATUSES),
     "reason": nullable(TEXT),
     "health": one_of(STATUSES),
+    "warming_up": FLAG,
     "summary": nullable(TEXT),
     "cause": nullable(TEXT),
     "onset_step": nullable(COUNT),

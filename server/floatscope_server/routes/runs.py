@@ -13,6 +13,7 @@ from floatscope.protocol import strict_json
 from floatscope.protocol.errors import ProtocolError
 from floatscope.protocol.names import MAX_NAME_BYTES, RUN_ID_PATTERN, check_run_id
 from floatscope.protocol.runinfo import RunInfo, text
+from floatscope_dashboards.warm_up import is_warming_up
 from floatscope_server import body, caching
 from floatscope_server.answers import Json, Numbers
 from floatscope_server.callers import By
@@ -27,7 +28,7 @@ from floatscope_server.times import iso
 router = APIRouter(tags=["runs"])
 
 STATUSES = ("running", "stalled", "finished", "failed", "crashed")
-HEALTHS = ("healthy", "watch", "warning", "critical")
+HEALTHS = ("healthy", "warming_up", "watch", "warning", "critical")
 
 
 class RunChange(BaseModel):
@@ -90,7 +91,13 @@ def list_runs(
     services: Use,
     project: Text = None,
     status: Annotated[str | None, Query(description="One or more of " + ", ".join(STATUSES))] = None,
-    health: Annotated[str | None, Query(description="One or more of " + ", ".join(HEALTHS))] = None,
+    health: Annotated[
+        str | None,
+        Query(
+            description="One or more of " + ", ".join(HEALTHS) + ". A run that is too young to be judged is "
+            "warming_up and not healthy."
+        ),
+    ] = None,
     cursor: Cursor = None,
     limit: Limit = 100,
 ) -> Response:
@@ -197,6 +204,7 @@ def shown(run: RunRecord) -> dict[str, Any]:
         "status": run.status,
         "reason": run.reason,
         "health": run.health,
+        "warming_up": is_warming_up(run),
         "summary": run.summary,
         "cause": run.cause,
         "onset_step": run.onset_step,

@@ -50,7 +50,7 @@ def search(
     )
 
 
-def _shown(run: FoundRun) -> dict[str, str | None]:
+def _shown(run: FoundRun) -> dict[str, str | bool | None]:
     return {
         "run_id": run.run_id,
         "name": run.name,
@@ -58,4 +58,5 @@ def _shown(run: FoundRun) -> dict[str, str | None]:
         "status": run.status,
         "health": run.health,
         "cause": run.cause,
+        "warming_up": run.warming_up,
     }

@@ -10,18 +10,20 @@ from sqlalchemy import ColumnElement, Connection, Double, Select, case, cast, fu
 
 from floatscope_server import tables
 from floatscope_server.store.runs import LISTED, LIVE, RunRecord, record
+from floatscope_server.store.warm_up import WARMING_UP
 
 _run = tables.run
 _HERE = _run.c.deleted.is_(None)
 _HEARD = func.coalesce(_run.c.last_seen, _run.c.created)
-GROUPS = ("critical", "warning", "ended", "stalled", "watch", "healthy")
+GROUPS = ("critical", "warning", "ended", "stalled", "watch", "warming_up", "healthy")
 _URGENCY: ColumnElement[int] = case(
     (_run.c.health == "critical", 0),
     (_run.c.health == "warning", 1),
     (_run.c.status.in_(("failed", "crashed")), 2),
     (_run.c.status == "stalled", 3),
     (_run.c.health == "watch", 4),
-    else_=5,
+    (WARMING_UP, 5),
+    else_=6,
 )
 """Index of a run's group in GROUPS."""
 _NOT_FINITE = 1e308  # a loss that is NaN or infinite is the highest

@@ -15,6 +15,7 @@ from floatscope_server import tables
 from floatscope_server.database import upsert
 from floatscope_server.errors import RunNotFound
 from floatscope_server.store import damage
+from floatscope_server.store.warm_up import of_health
 
 _RECIPE_KEYS = ("name", "fp8_format", "margin", "amax_history_len", "amax_compute_algo", "backend")
 LISTED = [column for column in tables.run.c if column.name not in ("info_json", "bytes", "deleted")]
@@ -61,6 +62,7 @@ class RunRecord:
     described: int
     diagnosis_error: str | None
     recipe: Mapping[str, Any]
+    judged_steps: int | None = None  # that the verdict rests on
     damaged: str | None = None  # what of it cannot be read, and is left out here
 
     def same_as(self, later: RunRecord | None) -> bool:
@@ -191,14 +193,16 @@ def listed(
     before: int | None = None,
     limit: int,
 ) -> list[RunRecord]:
-    """Runs, newest first, that match every filter given; ``before``: only those older than this id."""
+    """Runs, newest first, that match every filter given. health: see ``of_health``.  before: only those
+    older than this id.
+    """
     query = select(*LISTED).where(_HERE).order_by(tables.run.c.id.desc()).limit(limit)
     if project is not None:
         query = query.where(tables.run.c.project == project)
     if status:
         query = query.where(tables.run.c.status.in_(status))
     if health:
-        query = query.where(tables.run.c.health.in_(health))
+        query = query.where(of_health(health))
     if before is not None:
         query = query.where(tables.run.c.id < before)
     return [record(row) for row in c.execute(query)]

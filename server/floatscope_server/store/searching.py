@@ -15,6 +15,7 @@ from sqlalchemy import Connection, Select, case, func, select
 
 from floatscope_server import tables
 from floatscope_server.store.tensor_tables import TensorTables
+from floatscope_server.store.warm_up import WARMING_UP
 
 SEARCHED_RUNS = 20_000  # newest; some 20 ms in SQLite
 RANKED_RUNS = 200  # matches that are put in order of how well they match
@@ -37,6 +38,7 @@ class FoundRun:
     status: str
     health: str
     cause: str | None
+    warming_up: bool
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,7 @@ def _newest() -> Select[Any]:
         column.status,
         column.health,
         column.cause,
+        WARMING_UP,
     )
     return select(*shown).where(column.deleted.is_(None), column.id > newest - SEARCHED_RUNS)
 

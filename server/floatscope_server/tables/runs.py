@@ -23,6 +23,7 @@ run = Table(
     Column("first_step", BigInteger),
     Column("last_step", BigInteger),
     Column("last_loss_json", Text),
+    Column("judged_steps", BigInteger),  # that the verdict rests on; none while it was never stored
     Column("created", Double, nullable=False),
     Column("last_seen", Double),
     Column("pace_s", Double),  # usual time between batches, for the mark "stalled"

@@ -84,6 +84,7 @@ def line(run: RunRecord, found: Track | None, verdict: Mapping[str, Any] | None 
         tokens_per_s=None if found is None else found.tokens_per_s,
         pace_s=run.pace_s,
         damaged=run.damaged,
+        judged_steps=run.judged_steps,
     )
 
 

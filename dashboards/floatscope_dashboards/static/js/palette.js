@@ -14,6 +14,7 @@ const HEALTH = () => ({
   critical: ['crit', '\u25b2', say('Critical')],
   warning: ['warn', '\u25c6', say('Warning')],
   watch: ['info', '\u25cb', say('Watch')],
+  warming_up: ['dots', '\u2026', say('Warming up')],
   healthy: ['ok', '\u2713', say('Healthy')],
 });
 
@@ -169,7 +170,7 @@ export function openPalette(actions) {
 const runText = (item) => `${item.name} ${item.run_id} ${item.project} ${item.cause ?? ''} ${(item.cause ?? '').replaceAll('_', ' ')}`;
 
 function runEntry(item) {
-  const [kind, glyph, word] = HEALTH()[item.health] ?? ['idle', '?', item.health];
+  const [kind, glyph, word] = HEALTH()[item.warming_up ? 'warming_up' : item.health] ?? ['idle', '?', item.health];
   const why = item.cause && item.health !== 'healthy' ? item.cause.replaceAll('_', ' ') : item.name === item.run_id ? '' : item.run_id;
   return { text: item.name, more: why ? `${item.project}, ${why}` : item.project, chip: [kind, `${glyph} ${word}`], href: `/runs/${encodeURIComponent(item.run_id)}` };
 }
