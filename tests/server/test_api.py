@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 from typing import Any
 
@@ -285,15 +286,23 @@ def test_many_alerts_at_once_are_done_as_one_is_and_each_is_answered_for(alertin
     def act(*ids: str, **action: Any) -> Any:
         return alerting.call("POST", "/api/v1/alerts/actions", {"alerts": list(ids), **action})
 
-    missing = {"id": "gone", "before": None, "after": None, "error": "there is no such alert"}
+    missing: dict[str, Any] = {
+        "id": "gone",
+        "before": None,
+        "after": None,
+        "error": "there is no such alert",
+        "undo": [],
+    }
+    known = {"before": "firing", "after": "acknowledged", "error": None}
+    undo = [{"action": "reopen", "expected": "acknowledged"}]
     both = act("late", "gone", "early", "late", action="acknowledge", note="looking").json
     assert both == {
         "done": 2,
         "failed": 1,
         "items": [
-            {"id": "late", "before": "firing", "after": "acknowledged", "error": None},
+            {"id": "late", **known, "undo": undo},
             missing,
-            {"id": "early", "before": "firing", "after": "acknowledged", "error": None},
+            {"id": "early", **known, "undo": undo},
         ],
     }
     for alert in ("late", "early"):
@@ -303,6 +312,39 @@ def test_many_alerts_at_once_are_done_as_one_is_and_each_is_answered_for(alertin
     for field, ids in (("alerts", []), ("alerts", ["x"] * 2001), ("alerts.0", ["a b"])):
         assert act(*ids, action="resolve").json["field"] == field
     assert act("late", action="note").json["field"] == "note"
+
+
+def test_the_way_back_leads_back_from_every_action_on_every_state(alerting: Client) -> None:
+    def act(**body: Any) -> Any:
+        return alerting.call("POST", "/api/v1/alerts/actions", {"alerts": ["late"], **body}).json["items"][0]
+
+    def stands() -> tuple[str, str | None]:
+        found = alerting.get("/api/v1/alerts/late").json
+        return found["state"], found["mute_until"]
+
+    run = alerting.get("/api/v1/alerts/late").json["run_id"]
+    actions = ("acknowledge", "resolve", "not_the_cause", "reopen")
+    for silenced in (False, True):
+        if silenced:
+            assert alerting.call("POST", "/api/v1/silences", {"run": run, "critical": True}).status == 201
+        for first, action in itertools.product((None, *actions[:3]), actions):
+            act(action="reopen", mute_until=None)
+            if first:
+                act(action=first, mute_until="2096-01-01T00:00:00Z")
+            before = stands()
+            done = act(action=action, mute_until="2099-01-01T00:00:00Z")
+            assert [act(**step)["error"] for step in done["undo"]] == [None] * len(done["undo"])
+            assert stands()[0] == before[0], (silenced, first, action)
+            if done["undo"]:
+                assert stands() == before, (silenced, first, action)
+    late = act(action="resolve", expected="recovered")
+    assert (late["error"], late["undo"], stands()[0]) == (f"it is {before[0]} by now", [], before[0])
+    assert (
+        alerting.call(
+            "POST", "/api/v1/alerts/actions", {"alerts": ["late"], "action": "resolve", "expected": "gone"}
+        ).json["field"]
+        == "expected"
+    )
 
 
 def test_openapi_names_every_operation_and_the_reference_page_loads_nothing_foreign(client: Client) -> None:

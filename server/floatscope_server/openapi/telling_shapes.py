@@ -133,6 +133,13 @@ SHAPES: Mapping[str, Shape] = {
                         "before": nullable(one_of(ALERT_STATES)),
                         "after": nullable(one_of(ALERT_STATES)),
                         "error": nullable(TEXT),
+                        "undo": array(
+                            obj(
+                                {"action": TEXT, "expected": one_of(ALERT_STATES)},
+                                {"mute_until": nullable(TIME)},
+                            ),
+                            description="The way back: bodies of this request, one after the other.",
+                        ),
                     }
                 )
             ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Annotated, Any, Literal
 
@@ -54,9 +55,12 @@ class AlertAction(BaseModel):
 
 
 class AlertActions(AlertAction):
-    """The same for many alerts. Any that is named twice counts once."""
+    """The same for many alerts. Any that is named twice counts once. ``expected``: alerts in another state
+    are left as they are, and said.
+    """
 
     alerts: Annotated[list[AlertId], Field(min_length=1, max_length=MOST_AT_ONCE)]
+    expected: Literal["firing", "acknowledged", "resolved", "recovered", "silenced"] | None = None
 
 
 @router.get("/alerts", response_class=Json)
@@ -113,11 +117,13 @@ async def act_on_alert(request: Request, alert_id: ResourceId, services: Use, by
 @router.post("/alerts/actions", openapi_extra=fields.body_of(AlertActions), response_class=Json)
 async def act_on_alerts(request: Request, services: Use, by: By) -> Response:
     """Does the same to many alerts at once, all in one transaction, and says of each what became of it.
-    Alerts that are not there are said and stop nothing.
+    Alerts that are not there are said and stop nothing. ``undo`` of each is the way back: what to send, one
+    after the other, so that the alert stands as before; none where nothing changed.
     """
     given = await fields.read_json(request, AlertActions)
     ids = tuple(dict.fromkeys(given.alerts))
-    return await anyio.to_thread.run_sync(_act_on, services, ids, _checked(given, by))
+    action = replace(_checked(given, by), expected=given.expected)
+    return await anyio.to_thread.run_sync(_act_on, services, ids, action)
 
 
 def _checked(given: AlertAction, by: Caller) -> Action:
@@ -138,18 +144,29 @@ def _act_on(services: Services, alert_ids: Sequence[str], action: Action) -> Res
     with services.database.write() as c:
         done = actions.act_on(c, services.telling.teller, alert_ids, action, now=time.time())
     became = {one.alert_id: one for one in done}
+    done = [one for one in done if one.is_done]
     for one in {one.run_id: one for one in done}.values():  # pages read the whole list again at one event
         services.events.publish("alert", run=one.run_id, alert=one.alert_id, state=one.after)
     if done:
         services.crew.changes.tell("telling")
-    items = [_became(alert_id, became.get(alert_id)) for alert_id in alert_ids]
+    items = [_became(alert_id, became.get(alert_id), action) for alert_id in alert_ids]
     return Json({"done": len(done), "failed": len(items) - len(done), "items": items})
 
 
-def _became(alert_id: str, done: Done | None) -> dict[str, Any]:
+def _became(alert_id: str, done: Done | None, action: Action) -> dict[str, Any]:
     if done is None:
-        return {"id": alert_id, "before": None, "after": None, "error": "there is no such alert"}
-    return {"id": alert_id, "before": done.before, "after": done.after, "error": None}
+        return {
+            "id": alert_id,
+            "before": None,
+            "after": None,
+            "error": "there is no such alert",
+            "undo": [],
+        }
+    error = None if done.is_done else f"it is {done.before} by now"
+    undo: list[dict[str, Any]] = [{"action": one.event, "expected": one.expected} for one in done.way_back]
+    if undo and action.sets_mute:
+        undo[-1]["mute_until"] = _iso(done.muted)
+    return {"id": alert_id, "before": done.before, "after": done.after, "error": error, "undo": undo}
 
 
 def _act(services: Services, alert_id: str, action: Action) -> Response:

@@ -18,27 +18,36 @@ from floatscope_server.telling.decide import NEW
 from floatscope_server.telling.silencing import cover_of
 from floatscope_server.telling.states import ACKNOWLEDGED, FIRING, RECOVERED, RESOLVED, SILENCED
 from floatscope_server.telling.teller import Teller
+from floatscope_server.telling.undoing import Step, way_back
 
 
 @dataclass(frozen=True)
 class Action:
-    """event: one of PEOPLE_EVENTS. by: who. sets_mute: whether mute_until (None: messages again) is meant."""
+    """event: one of PEOPLE_EVENTS. by: who. sets_mute: whether mute_until (None: messages again) is meant.
+    expected: alerts in another state are left as they are; None: in any state.
+    """
 
     event: str
     by: str
     note: str | None = None
     sets_mute: bool = False
     mute_until: float | None = None
+    expected: str | None = None
 
 
 @dataclass(frozen=True)
 class Done:
-    """What became of one alert: its state before and after."""
+    """What became of one alert: its state before and after, and the way back. muted: until when its messages
+    were held back before.  is_done: False where it was not in the state that was expected.
+    """
 
     alert_id: str
     run_id: str
     before: str
     after: str
+    way_back: tuple[Step, ...] = ()
+    muted: float | None = None
+    is_done: bool = True
 
 
 def act(c: Connection, teller: Teller, alert_id: str, action: Action, *, now: float) -> AlertRecord:
@@ -57,16 +66,28 @@ def act_on(
     found = [one for one in alerts.of_ids(c, alert_ids, lock=True).values() if one.run in run_of]
     if not found:
         return []
-    active = silences.active(c, now=now) if action.event == "reopen" else ()
+    others = [one for one in found if action.expected not in (None, one.state)]
+    found = [one for one in found if action.expected in (None, one.state)]
+    active = silences.active(c, now=now)
     moves = [_moved(alert, action, active) for alert in found]
     alerts.place_all(c, moves, now=now)
     if action.sets_mute:
         alerts.mute(c, [alert.id for alert in found], action.mute_until)
-    alerts.add_events(c, ((move.before.id, _line(move, action, now)) for move in moves))
+    if moves:
+        alerts.add_events(c, ((move.before.id, _line(move, action, now)) for move in moves))
     _tell(c, teller, moves, run_of, action, now=now)
-    return [
-        Done(move.before.id, move.before.run_id, move.before.state, move.standing.state) for move in moves
-    ]
+    left = (Done(one.id, one.run_id, one.state, one.state, is_done=False) for one in others)
+    return [*(_done(move, active) for move in moves), *left]
+
+
+def _done(move: Move, active: Sequence[Silence]) -> Done:
+    alert = move.before
+    way = way_back(
+        *(alert.standing, move.standing),
+        covered=cover_of(active, alert) is not None,
+        is_past=alert.finding_state == RECOVERED,
+    )
+    return Done(alert.id, alert.run_id, alert.state, move.standing.state, way, alert.mute_until)
 
 
 def _moved(alert: AlertRecord, action: Action, active: Sequence[Silence]) -> Move:

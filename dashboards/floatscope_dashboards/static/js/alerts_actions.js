@@ -21,11 +21,12 @@ let working = 0;
 /** Whether alerts are being acted on: what the server tells of them meanwhile is read at the end. */
 export const isActing = () => working > 0;
 
+const isLeftToUndo = (at) => ({ undo }) => undo.length > at;
 const patch = (id, body) => send('PATCH', `/api/v1/alerts/${encodeURIComponent(id)}`, body);
 
 /** Does the same to all of these, one request after the other; after a request that failed no other is sent.
- * @returns {Promise<{done: {id: string, before: string, after: string}[], failed: {id: string, why: string}[]}>} */
-async function each(ids, body, onProgress = () => {}) {
+ * @returns {Promise<{done: {id: string, undo: object[]}[], failed: {id: string, why: string}[]}>} */
+export async function each(ids, body, onProgress = () => {}) {
   const done = [];
   const failed = [];
   working += 1;
@@ -33,7 +34,7 @@ async function each(ids, body, onProgress = () => {}) {
     for (let first = 0; first < ids.length; first += AT_ONCE) {
       const alerts = ids.slice(first, first + AT_ONCE);
       for (const item of (await send('POST', '/api/v1/alerts/actions', { ...body, alerts })).items) {
-        if (item.error) failed.push({ id: item.id, why: item.error });
+        if (item.error) failed.push({ id: item.id, why: item.before ? say('it was changed meanwhile') : say('there is no such alert') });
         else done.push(item);
       }
       onProgress(done.length + failed.length, ids.length);
@@ -44,15 +45,6 @@ async function each(ids, body, onProgress = () => {}) {
     working -= 1;
   }
   return { done, failed };
-}
-
-/** How to take an action back: by what the alert was before and is after it. What was closed after it had recovered is
- * recovered once it is opened again; what somebody opened although it had recovered is closed first. */
-function back({ before, after }) {
-  if (before === after) return [];
-  if (before === 'acknowledged') return after === 'resolved' ? ['reopen', 'acknowledge'] : ['acknowledge'];
-  if (before === 'recovered' && after !== 'resolved') return ['resolve', 'reopen'];
-  return [before === 'resolved' ? 'resolve' : 'reopen'];
 }
 
 const DONE = {
@@ -91,24 +83,26 @@ export async function act(ids, body, { onProgress = sayProgress(), after = () =>
     const { why } = failed[0];
     failure(plural('{n} alert was not changed: {why}', '{n} alerts were not changed: {why}', failed.length, { why }));
   }
-  const moved = done.filter((one) => back(one).length);
-  const muted = body.mute_until ? { mute_until: null } : {};
-  if (done.length) notice(DONE[body.action](done.length), moved.length ? { undo: () => takeBack(moved, muted, after) } : {});
+  const moved = done.filter(isLeftToUndo(0));
+  if (done.length) notice(DONE[body.action](done.length), moved.length ? { undo: () => takeBack(moved).finally(after) } : {});
   await after();
   return failed.map(({ id }) => id);
 }
 
-/** @param {object} muted lets messages out again that the action held back */
-async function takeBack(moved, muted, after) {
+/** Goes the way back that the server told for each, step by step; an alert that stands elsewhere by now stays there.
+ * @param {{id: string, undo: object[]}[]} done */
+export async function takeBack(done) {
   const failed = [];
-  const left = moved.map((one) => ({ id: one.id, steps: back(one) }));
-  for (let step = 0; step < 2; step += 1) {
-    for (const action of ['resolve', 'reopen', 'acknowledge']) {
-      const ids = left.filter(({ id, steps }) => steps[step] === action && !failed.some((one) => one.id === id)).map(({ id }) => id);
-      if (ids.length) failed.push(...(await each(ids, { action, ...muted }, sayProgress())).failed);
+  let left = done;
+  for (let at = 0; (left = left.filter(isLeftToUndo(at))).length; at += 1) {
+    const alike = new Map();
+    for (const { id, undo } of left) {
+      const step = JSON.stringify(undo[at]);
+      alike.set(step, [...(alike.get(step) ?? []), id]);
     }
+    for (const [step, ids] of alike) failed.push(...(await each(ids, JSON.parse(step), sayProgress())).failed);
+    left = left.filter(({ id }) => !failed.some((one) => one.id === id));
   }
-  await after();
   if (failed.length) throw new Error(plural('{n} alert stays as it is: {why}', '{n} alerts stay as they are: {why}', failed.length, { why: failed[0].why }));
 }
 

@@ -1,4 +1,5 @@
 // What a reader does about a finding, one function a button of the verdict. Loaded with the first click.
+import { each, takeBack } from './alerts_actions.js';
 import { get, send } from './api.js';
 import { ask } from './dialog.js';
 import { notice } from './notice.js';
@@ -9,9 +10,14 @@ const NOTE_CHARS = 4000;
 const SILENCE_HOURS = 2;
 const OFFERED = 100;
 
-const alertPath = (id) => `/api/v1/alerts/${encodeURIComponent(id)}`;
 const runPath = (id) => `/api/v1/runs/${encodeURIComponent(id)}`;
-const onAll = (ids, body) => Promise.all(ids.map((id) => send('PATCH', alertPath(id), body)));
+
+/** The same to all, @throws {Error} unless it was done to each of them. */
+async function onAll(ids, body) {
+  const { done, failed } = await each(ids, body);
+  if (failed.length) throw new Error(failed[0].why);
+  return done;
+}
 
 /** @param {() => object} current the page's data @param {() => void} changed reads the page again
  *  @returns {Record<string, (targets: string[], button: HTMLElement) => Promise<void>>} */
@@ -20,6 +26,9 @@ export function actsOf(current, changed) {
     notice(text, { undo: undo && (() => undo().then(changed)) });
     changed();
   };
+
+  /** What was done to alerts; Undo leaves them as they were. */
+  const told = (text, moved) => done(text, moved.some(({ undo }) => undo.length) && (() => takeBack(moved)));
 
   const acts = {
     async acknowledge(ids) {
@@ -35,7 +44,7 @@ export function actsOf(current, changed) {
           action: 'acknowledge', note: note || null, ...(mute && { mute_until: new Date(Date.now() + Number(mute) * HOUR_MS).toISOString() }),
         }),
       });
-      if (found) done(say('Acknowledged'), () => onAll(ids, { action: 'reopen', mute_until: null }));
+      if (found) told(say('Acknowledged'), found.answer);
     },
 
     async not_the_cause(ids) {
@@ -46,17 +55,15 @@ export function actsOf(current, changed) {
         confirm: say('Not the cause'),
         send: ({ note }) => onAll(ids, { action: 'not_the_cause', note }),
       });
-      if (found) done(say('Closed as not the cause'), () => onAll(ids, { action: 'reopen' }));
+      if (found) told(say('Closed as not the cause'), found.answer);
     },
 
     async resolve(ids) {
-      await onAll(ids, { action: 'resolve' });
-      done(say('Closed'), () => onAll(ids, { action: 'reopen' }));
+      told(say('Closed'), await onAll(ids, { action: 'resolve' }));
     },
 
     async reopen(ids) {
-      await onAll(ids, { action: 'reopen' });
-      done(say('Opened again'));
+      told(say('Opened again'), await onAll(ids, { action: 'reopen' }));
     },
 
     async finish([run]) {
