@@ -152,7 +152,11 @@ def test_a_loop_that_rolls_back_goes_on_and_is_clean_again(watch: Watch) -> None
 def test_a_loop_that_goes_back_to_after_the_fault_is_not_clean(watch: Watch) -> None:
     monitor = watch()
     train(monitor, fault_at=ONSET, until=lambda step: step > ONSET + 10 and monitor.should_stop)
-    train(monitor, first=ONSET + 5, until=lambda step: step > ONSET + 25)
+    train(
+        monitor,
+        first=ONSET + 5,
+        until=lambda step: step > ONSET + 25 and monitor.is_clean(ONSET - 1) is not None,
+    )
     assert monitor.is_clean(ONSET + 6) is False
     assert monitor.is_clean(ONSET - 1) is True
     monitor.finish()

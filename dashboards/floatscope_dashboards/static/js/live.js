@@ -1,7 +1,6 @@
-// The event stream of a page, and the chip that says how fresh the page is: Reconnecting after 10 s without a stream,
-// Offline with the time of the data after 60 s. A stream without a beat is dead although the browser holds it open, and
-// is opened anew. After a gap the page is read again, so nothing is lost. One stream per tab, closed while the tab is
-// hidden: browsers allow six connections to a server.
+// The event stream of a page, and the chip that says how fresh the page is. A stream without a beat is dead although the
+// browser holds it open, and is opened anew. After a gap the page is read again. One stream per tab, closed while hidden:
+// browsers allow six connections to a server.
 import { $, durationText } from './core.js';
 import { say } from './say.js';
 import { checkSession } from './strips.js';

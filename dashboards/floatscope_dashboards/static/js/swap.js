@@ -60,38 +60,36 @@ export function swapParts(page, except = []) {
   }
 }
 
-const MOST_PAUSE_MS = 30_000; // a computer that slept meanwhile makes any work look long
+const MOST_PAUSE_MS = 30_000; // a computer that slept makes any work look long
 
-/** Calls `work` at most every `leastMs`, and less often when it takes long: up to half a minute later, it never takes
- * over a quarter of the time. What is asked for `soon` while it works is done right after it. */
+/** Calls `work` at most every `leastMs`, and less often when it takes long: the pause is three times as long. `soon`:
+ * at once, or right after the work under way. */
 export function paced(work, leastMs) {
   let running = false;
   let wanted = false;
-  let hurry = false;
+  let soon = false;
   let next = 0;
   let timer = 0;
   async function go() {
-    timer = 0;
     running = true;
-    wanted = hurry = false;
+    timer = 0;
+    wanted = soon = false;
     const start = performance.now();
     try {
       await work();
     } finally {
-      const end = performance.now();
-      next = end + Math.min(MOST_PAUSE_MS, Math.max(leastMs, 3 * (end - start)));
+      next = performance.now();
+      next += Math.min(MOST_PAUSE_MS, Math.max(leastMs, 3 * (next - start)));
       running = false;
-      if (wanted) ask({ soon: hurry });
+      if (wanted) ask({ soon });
     }
   }
-  function ask({ soon = false } = {}) {
+  function ask(now = {}) {
     wanted = true;
-    hurry ||= soon;
-    if (running) return;
-    const wait = soon ? 0 : Math.max(0, next - performance.now());
-    if (timer && !soon) return;
+    soon ||= now.soon;
+    if (running || (timer && !now.soon)) return;
     clearTimeout(timer);
-    timer = setTimeout(go, wait);
+    timer = setTimeout(go, soon ? 0 : Math.max(0, next - performance.now()));
   }
   return ask;
 }
