@@ -103,6 +103,13 @@ def test_layers_roles_and_the_whole_run_come_in_pages(run: Client) -> None:
     assert len(seen) == len(set(seen)) == 6
     roles = run.get(f"{asked}&role=weight").json["tensors"]
     assert [one["tensor"] for one in roles] == [f"{layer}/weight" for layer in LAYERS]
+    for pattern, found in (
+        ("layer=blocks.*.fc?", 6),
+        ("tensor=*/weight", 2),
+        ("tensor=blocks.*&layer=*.fc1&role=input", 1),
+        (f"tensor={LAYERS[0]}/input", 1),
+    ):
+        assert run.get(f"{asked}&{pattern}").json["total"] == found, pattern
     first = run.get(asked)
     again = run.call("GET", asked, headers={"If-None-Match": first.headers["etag"]})
     assert again.status == 304
@@ -118,6 +125,12 @@ WRONG_WHAT_IFS = (
     ("limit=101", 422, "limit", ""),
     ("cursor=%21", 422, "cursor", ""),
     ("rank=x", 422, "rank", ""),
+    ("tensor=blocks.9.*", 404, "tensor", "pattern with * and ?"),
+    ("layer=blocks.?.mlp.*", 404, "layer", "pattern with * and ?"),
+    ("tensor=" + "*a" * 17, 422, "tensor", "16 of * and ?"),
+    ("layer=*" + "a" * 256, 422, "layer", "256 letters"),
+    ("format=nvfp4", 422, "format", "did you mean formats"),
+    ("zzz=1", 422, "zzz", "cursor, formats, layer, limit, rank, role, step, tensor"),
 )
 WRONG_ADVICES = (
     ("baseline=gone", 404, "run_id"),

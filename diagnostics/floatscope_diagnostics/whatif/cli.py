@@ -52,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
     )
     p.add_argument("run", metavar="RUN", nargs="?", help="a log file, a run id, or a file of values")
     p.add_argument("--tensor", metavar="GLOB", help="tensors of this name or pattern (* and ?)")
-    p.add_argument("--layer", metavar="GLOB", help="tensors of these layers")
+    p.add_argument("--layer", metavar="GLOB", help="tensors of these layers, as 'blocks.*.mlp.*'")
     p.add_argument("--role", choices=ROLES, metavar="ROLE", help=f"one of {', '.join(ROLES)}")
     p.add_argument("--step", type=_step, metavar="N", help="default: the newest sampled one")
     p.add_argument(
@@ -93,8 +93,8 @@ def _run(args: argparse.Namespace) -> int:
     if args.run is None:
         return refused(PROG, "name a run, a log or a file of values; see --help")
     wanted = tuple(dict.fromkeys(args.formats)) if args.formats else variants()
-    selection = Selection(args.tensor, args.layer, args.role, args.step)
     try:
+        selection = Selection(args.tensor, args.layer, args.role, args.step)
         server = server_from(os.environ, url=args.server, token=args.token)
         found = ask(Asked(args.run, selection, wanted, server, args.server is not None))
     except ValueError as error:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
+from fnmatch import translate
+from functools import cached_property
 from typing import Any
 
 from floatscope.protocol.names import ROLES, split_tensor
@@ -18,28 +20,69 @@ NO_HISTOGRAMS = (
 )
 
 
+MOST_LETTERS, MOST_WILDCARDS = 256, 16
+"""Of a pattern, so that none is slow on the names of a large run."""
+
+
+class Pattern:
+    """Matches names: ``*`` stands for any letters, also dots and slashes, ``?`` for one. A name spelt just so
+    is always meant.
+
+    Raises ValueError, which says what may be, for a pattern out of bounds.
+    """
+
+    def __init__(self, text: str) -> None:
+        wildcards = text.count("*") + text.count("?")
+        if wildcards and (len(text) > MOST_LETTERS or wildcards > MOST_WILDCARDS):
+            raise ValueError(
+                f"a name, or a pattern of at most {MOST_LETTERS} letters and {MOST_WILDCARDS} of * and ?"
+            )
+        self.text = text
+        self._like = re.compile(translate(text.replace("[", "[[]"))) if wildcards else None
+
+    def takes(self, name: str) -> bool:
+        """Whether the name is meant."""
+        return name == self.text or (self._like is not None and self._like.match(name) is not None)
+
+
 @dataclass(frozen=True)
 class Selection:
-    """tensor, layer: patterns with * and ?, also plain names.  role: of ROLES.  step: None for the newest."""
+    """tensor, layer: as ``Pattern``; raises its ValueError.  role: of ROLES.  step: None for the newest."""
 
     tensor: str | None = None
     layer: str | None = None
     role: str | None = None
     step: int | None = None
 
+    def __post_init__(self) -> None:
+        for what, text in (("tensor", self.tensor), ("layer", self.layer)):
+            try:
+                _pattern(text)
+            except ValueError as error:
+                raise ValueError(f"{what}: expected {error}") from error
+
     def takes(self, name: str) -> bool:
         """Whether a tensor is asked about."""
         layer, role = split_tensor(name)
+        tensors, layers = self._patterns
         return (
-            (self.tensor is None or self.tensor == name or fnmatchcase(name, self.tensor))
-            and (self.layer is None or self.layer == layer or fnmatchcase(layer, self.layer))
+            (tensors is None or tensors.takes(name))
+            and (layers is None or layers.takes(layer))
             and (self.role is None or self.role == role)
         )
+
+    @cached_property
+    def _patterns(self) -> tuple[Pattern | None, Pattern | None]:
+        return _pattern(self.tensor), _pattern(self.layer)
 
     @property
     def is_everything(self) -> bool:
         """Whether nothing narrows the question."""
         return self.tensor is None and self.layer is None and self.role is None
+
+
+def _pattern(text: str | None) -> Pattern | None:
+    return None if text is None else Pattern(text)
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
 from floatscope.protocol.names import MAX_STEP, split_tensor
 from floatscope_diagnostics.whatif.document import what_if_document
+from floatscope_diagnostics.whatif.selecting import Pattern
 from floatscope_server import caching
 from floatscope_server.answers import Json
 from floatscope_server.errors import Problem, Refused
 from floatscope_server.routes import fields, reading
 from floatscope_server.routes.fields import RankQuery, RunId
+from floatscope_server.routes.known_queries import known_queries
 from floatscope_server.services import Use
 from floatscope_server.store import frame_reads, kinds, runs
 from floatscope_server.views.near_names import near_names
@@ -45,21 +47,25 @@ class TensorNotFound(Problem):
             f"Unknown {field}",
             f"the run has no {field} {shown!r}",
             field=field,
-            expected=f"the name of a {field} of the run",
+            expected=f"the name of a {field} of the run"
+            + ("" if field == "role" else ", or a pattern with * and ?"),
             hint="did you mean " + ", ".join(near)
             if near
             else "GET /api/v1/runs/{run_id}/tensors lists them",
         )
 
 
-@router.get("/runs/{run_id}/what-if", response_class=Json)
+@router.get("/runs/{run_id}/what-if", response_class=Json, dependencies=[Depends(known_queries)])
 def what_if(
     request: Request,
     run_id: RunId,
     services: Use,
-    tensor: Annotated[str | None, Query(max_length=4096, description="Only this one.")] = None,
+    tensor: Annotated[
+        str | None, Query(max_length=4096, description="Only this one, or those of a pattern with * and ?.")
+    ] = None,
     layer: Annotated[
-        str | None, Query(max_length=4096, description="Only the tensors of this layer.")
+        str | None,
+        Query(max_length=4096, description="Only the tensors of this layer, or of a pattern's layers."),
     ] = None,
     role: Annotated[str | None, Query(max_length=64, description="Only tensors of this role.")] = None,
     step: Annotated[int | None, Query(ge=0, le=MAX_STEP, description="Default: the last.")] = None,
@@ -97,7 +103,7 @@ def what_if(
     if not found.tensors and len(page) == len(ordered):
         why = NO_HISTOGRAMS
     elif not found.tensors:
-        why = NOT_SAMPLED if tensor is not None else NONE_SAMPLED
+        why = NOT_SAMPLED if len(chosen) == 1 else NONE_SAMPLED
     notes = (why,) if why else ()
     more = fields.next_cursor(start + limit) if start + limit < len(chosen) else None
     extra: Mapping[str, Any] = {
@@ -114,21 +120,28 @@ def what_if(
 
 def _chosen(ordered: list[str], tensor: str | None, layer: str | None, role: str | None) -> list[str]:
     """The tensors that are meant, in the order of the network. Raises TensorNotFound."""
-    if tensor is not None:
-        name = fields.name(tensor, field="tensor")
-        if name not in ordered:
-            raise TensorNotFound("tensor", name, near_names(name, ordered))
-        return [name]
     found = ordered
-    if layer is not None:
-        name = fields.name(layer, field="layer")
-        found = [one for one in ordered if split_tensor(one)[0] == name]
+    if tensor is not None:
+        pattern = _pattern(tensor, field="tensor")
+        found = [name for name in found if pattern.takes(name)]
         if not found:
-            layers = {split_tensor(one)[0] for one in ordered}
-            raise TensorNotFound("layer", name, near_names(name, layers))
+            raise TensorNotFound("tensor", tensor, near_names(tensor, ordered))
+    if layer is not None:
+        pattern = _pattern(layer, field="layer")
+        here = found
+        found = [name for name in here if pattern.takes(split_tensor(name)[0])]
+        if not found:
+            raise TensorNotFound("layer", layer, near_names(layer, {split_tensor(name)[0] for name in here}))
     if role is None:
         return found
     roles = {split_tensor(one)[1] for one in found}
     if role not in roles:
         raise TensorNotFound("role", role, tuple(sorted(roles))[:MOST_ROLES])
     return [one for one in found if split_tensor(one)[1] == role]
+
+
+def _pattern(text: str, *, field: str) -> Pattern:
+    try:
+        return Pattern(fields.name(text, field=field))
+    except ValueError as error:
+        raise Refused(field, str(error), text[:80]) from error

@@ -84,6 +84,7 @@ def test_layers_roles_and_the_whole_run(tmp_path: Path, capsys: pytest.CaptureFi
     for words, names in (
         (("--layer", "blocks.0.*"), NAMES[:2]),
         (("--role", "weight"), NAMES[2:]),
+        (("--layer", "blocks.?.fc1", "--tensor", "*/in*"), NAMES[:1]),
         ((), NAMES),
     ):
         document = told(capsys, log, "--format", "nvfp4", *words)
@@ -99,6 +100,8 @@ def test_layers_roles_and_the_whole_run(tmp_path: Path, capsys: pytest.CaptureFi
     [
         (("--tensor", "blocks.0.fc3/input"), "near names: blocks.0.fc"),
         (("--layer", "block.1"), "near layers: blocks"),
+        (("--layer", "blocks.[01].fc1"), "near layers: blocks"),
+        (("--layer", "*a" * 17), "layer: expected a name, or a pattern of at most"),
         (("--role", "grad_output"), "it has input, weight"),
         (("--format", "e9m9"), "mxfp8_e4m3_up"),
         (("--step", "-3"), "expected a step"),
