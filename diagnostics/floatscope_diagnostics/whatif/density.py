@@ -15,6 +15,10 @@ Floats = NDArray[np.float64]
 _STEEPEST_DOWN, _STEEPEST_UP = -8.0, 3.0
 """Bounds of the density's slope, in nats an octave: a bin beside a nearly empty one says little more."""
 
+_MOST_TILT, _HALVINGS = 1e7, 50
+_END = 1e-3
+"""Of the weight of the last point: what the end of the highest bin has before it is tilted."""
+
 
 @dataclass(frozen=True, eq=False)
 class Points:
@@ -44,8 +48,8 @@ def points_of(spread: Spread, per_bin: int) -> Points:
     """Points of a histogram that is not empty.
 
     In a bin the density of u = log2 abs(x) is taken as exp(beta u) with beta = ln(n[e+1] / n[e-1]) / 2,
-    one-sided at the ends; the highest bin ends at amax, and one element is amax itself. Source: own
-    derivation, checked by ``benchmarks/whatif``.
+    one-sided at the ends; the highest bin ends at amax, and one element is amax itself. Where the mean square
+    is known, that density is tilted to have it. Source: own derivation, checked by ``benchmarks/whatif``.
     """
     counts = spread.counts.astype(np.float64)
     n = float(counts.sum())
@@ -68,5 +72,45 @@ def points_of(spread: Spread, per_bin: int) -> Points:
     w = np.exp(slope[:, None] * (u - low[:, None]))
     here[-1] -= 1.0  # that is amax
     w *= (here / w.sum(axis=1))[:, None]
-    x = np.concatenate([np.exp2(u).ravel(), [max(amax, 2.0 ** u[-1, -1])]])
-    return Points(x, np.concatenate([w.ravel(), [1.0]]) / n, n)
+    x = np.exp2(u)
+    largest = max(amax, float(x[-1, -1]))
+    at_amax = 1.0
+    if spread.power is not None:
+        w, more = _tilted(w, (x / largest) ** 2, spread.power * n - 1.0)
+        at_amax += more
+    return Points(np.append(x.ravel(), largest), np.append(w.ravel(), at_amax) / n, n)
+
+
+def _tilted(w: Floats, square: Floats, wanted: float) -> tuple[Floats, float]:
+    """The weights nearest to w (in Kullback-Leibler divergence) with each bin's count and this sum of
+    squares: w exp(t square), t by bisection; and how much of the highest bin goes to its end, as equal values
+    do.
+
+    w, square: [bins, points].  As given where no t is found: the sum is at the end of what the bins allow.
+    """
+    end = _END * w[-1, -1]
+
+    def at(t: float) -> tuple[Floats, float]:
+        lift = t * (square - square.max(axis=1, keepdims=True))
+        lift[-1] += t * (square[-1].max() - 1.0)
+        new = w * np.exp(lift)
+        total = new.sum(axis=1)
+        total[-1] += end
+        scale = np.divide(w.sum(axis=1), total, out=np.zeros_like(total), where=total > 0)
+        return new * scale[:, None], float(end * scale[-1])
+
+    def off(t: float) -> float:
+        new, more = at(t)
+        return float((new * square).sum()) + more - wanted
+
+    low, high = -1.0, 1.0
+    while off(low) > 0.0 and low > -_MOST_TILT:
+        low *= 4.0
+    while off(high) < 0.0 and high < _MOST_TILT:
+        high *= 4.0
+    if off(low) > 0.0 or off(high) < 0.0:
+        return w, 0.0
+    for _ in range(_HALVINGS):
+        middle = 0.5 * (low + high)
+        low, high = (low, middle) if off(middle) > 0.0 else (middle, high)
+    return at(0.5 * (low + high))

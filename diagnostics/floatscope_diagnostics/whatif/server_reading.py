@@ -15,7 +15,7 @@ from floatscope_diagnostics.whatif.stored import BLOCK_STATS, READ_STATS
 MOST_FRAMES = 12
 """Sampled steps that are looked at for tensors that the newest one lacks: those of suspects have few."""
 
-_OF_THE_VALUES = ("amax", *BLOCK_STATS)
+_OF_THE_VALUES = ("amax", "rms", *BLOCK_STATS)
 """Statistics that must be of the histogram's own step."""
 
 

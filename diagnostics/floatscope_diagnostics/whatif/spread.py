@@ -35,7 +35,8 @@ class Spread:
     """How the values of a tensor are spread over the powers of two, and over its blocks.
 
     counts: [64], finite non-zero elements by exponent from -40 to 23.  amax: largest abs value, None if
-    unknown.  scale: the multiplying scale that the run used, of ``format_in_use`` (the protocol's name).
+    unknown.  rms: root mean square of all finite elements, zeros included.  scale: the multiplying scale that
+    the run used, of ``format_in_use`` (the protocol's name).
     row_length: elements of a row.  blocks: how log2 block amax is spread, by elements of a block, ``ROW`` for
     rows; absent where not logged.  zero_share: 0 to 1, of all finite elements.  amax_min_block: smallest amax
     of a block of ``min_block_size`` elements.  rows_every: of so many rows one was looked at.  step: of the
@@ -44,6 +45,7 @@ class Spread:
 
     counts: NDArray[np.int64]
     amax: float | None = None
+    rms: float | None = None
     scale: float | None = None
     format_in_use: str | None = None
     row_length: int | None = None
@@ -82,6 +84,24 @@ class Spread:
         is_low = top == LOWEST_EXPONENT and exponent < top
         return amax if is_end or is_low or (exponent > top and self.rows_every > 1) else 2.0 ** (top + 1)
 
+    @property
+    def power(self) -> float | None:
+        """Mean square of the non-zero elements over that of ``largest``; None where no rms was logged, or one
+        that this histogram cannot have.
+        """
+        rms = self.rms
+        if rms is None or not math.isfinite(rms) or not self.n or self.zero_share >= 1.0:
+            return None
+        at = np.flatnonzero(self.counts)
+        share = self.counts[at] / self.n
+        low = np.exp2(at + float(LOWEST_EXPONENT)) / self.largest
+        high = np.append(2.0 * low[:-1], 1.0)
+        low[at == 0] = 0.0  # all that is smaller is counted there
+        power = (rms / self.largest) ** 2 / (1.0 - self.zero_share)
+        if not share @ low**2 <= power <= share @ high**2:
+            return None
+        return power
+
 
 def histogram(values: NDArray[np.float32]) -> NDArray[np.int64]:
     """Counts as the agent's: finite non-zero elements by exponent, clamped at the ends."""
@@ -114,6 +134,7 @@ def spread_of(values: NDArray[np.float32]) -> Spread:
     return Spread(
         counts=histogram(values),
         amax=float(size.max()) if size.size else None,
+        rms=float(np.sqrt(np.mean(values.astype(np.float64) ** 2))) if size.size else None,
         row_length=values.shape[1],
         blocks={width: one for width, one in found.items() if one is not None},
         zero_share=1.0 - np.count_nonzero(values) / values.size if values.size else 0.0,

@@ -17,7 +17,7 @@ from floatscope_diagnostics.whatif.variant import Variant
 
 BLOCK_STATS = tuple(f"{name}_amax_{what}_log2" for name in BLOCK_NAMES.values() for what in ("sd", "mean"))
 READ_STATS = (
-    "amax", "amax_min_block", "scale", "overflow_pct", "underflow_pct", "zero_pct", "sqnr_db",
+    "amax", "amax_min_block", "rms", "scale", "overflow_pct", "underflow_pct", "zero_pct", "sqnr_db",
     *BLOCK_STATS,
 )  # fmt: skip
 """Statistics of a tensor that a what-if uses."""
@@ -53,9 +53,11 @@ def spread_from(
             blocks[size] = BlockAmax(sd, mean if mean is not None and abs(mean) <= MOST_OCTAVES else None)
     kind = FORMATS.get(used) if isinstance(used, str) else None
     zero = _finite(stats.get("zero_pct"))
+    is_own_step = stats_step is None or stats_step == step
     return Spread(
         counts=histogram,
         amax=_finite(stats.get("amax")),
+        rms=_finite(stats.get("rms")) if zero is not None and is_own_step else None,
         scale=_finite(stats.get("scale")),
         format_in_use=used if isinstance(used, str) else None,
         row_length=_whole(known.get("row_length")),
