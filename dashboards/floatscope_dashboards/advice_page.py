@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from floatscope_dashboards.advice_view import AdviceView
 from floatscope_dashboards.advice_words import (
@@ -21,6 +21,7 @@ from floatscope_dashboards.page_data import plain_json
 from floatscope_dashboards.say import Say
 from floatscope_dashboards.wording import FRAMEWORKS, as_int, as_text, status_sign
 from floatscope_diagnostics.advisor.advice import FRAMEWORKS as ADVISED
+from floatscope_diagnostics.advisor.advise import DEFAULT_GPU
 from floatscope_diagnostics.advisor.words import is_cause, is_stated
 
 MAX_TITLE = 60
@@ -72,6 +73,8 @@ def advice_page(view: AdviceView, say: Say) -> Page:
             "settings": settings_of(view.document),
             "framework": _framework(as_text(view.document.get("framework"))),
             "frameworks": _choices(view),
+            "gpus": _gpus(view),
+            "stand_in": DEFAULT_GPU,
             "always": as_text(view.document.get("always")),
             "experiment": as_text(view.document.get("experiment")),
             "first": _sentences(view.document, is_cause),
@@ -108,8 +111,23 @@ def _choices(view: AdviceView) -> tuple[Choice, ...]:
     """The frameworks that the page can be asked about; none where the advice names no layers."""
     if not view.document.get("layers"):
         return ()
-    now, href = as_text(view.document.get("framework")), f"/runs/{quote(view.run.run_id, safe='')}/advice"
-    return tuple(Choice(_framework(one), f"{href}?framework={one}", one == now) for one in ADVISED)
+    now = as_text(view.document.get("framework"))
+    return tuple(Choice(_framework(one), _href(view, one), one == now) for one in ADVISED)
+
+
+def _href(view: AdviceView, framework: str) -> str:
+    """The page for another framework, and the same GPU."""
+    asked = {"framework": framework} | ({"gpu": view.gpu} if view.gpu else {})
+    return f"/runs/{quote(view.run.run_id, safe='')}/advice?{urlencode(asked)}"
+
+
+def _gpus(view: AdviceView) -> tuple[str, ...]:
+    """Names to choose from; none where there is nothing that a GPU would have to run or pay for, unless the
+    address names one.
+    """
+    if not (view.document.get("layers") or view.document.get("problems") or view.gpu or view.unknown_gpu):
+        return ()
+    return (*view.gpus, *((view.gpu,) if view.gpu and view.gpu not in view.gpus else ()))
 
 
 def _span(found: Any) -> tuple[int, int] | None:

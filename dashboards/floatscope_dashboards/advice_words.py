@@ -68,14 +68,19 @@ class LayerLine:
 
 @dataclass(frozen=True)
 class ProblemLine:
-    """One statistic beyond its limit. href: the tensor where it began."""
+    """One statistic beyond its limit. href: its tensor at the last step of the window whose mean the value
+    is.  window: that window and its rows, "" where the document names none.  since_href: its tensor where it
+    began.
+    """
 
     tensor: str
     href: str
     what: str
     value: str
+    window: str
     limit: str
     since: int | None
+    since_href: str
 
 
 def banner(view: AdviceView, say: Say) -> Banner:
@@ -189,13 +194,32 @@ def _problem(view: AdviceView, item: Mapping[str, Any], say: Say) -> ProblemLine
     since = as_int(item.get("since_step"))
     unit = as_text(item.get("unit")) or {"sqnr_loss_db": "dB", "nonfinite": ""}.get(what, "%")
     value, limit = (as_float(item.get(name)) for name in ("value", "limit"))
+    window = item.get("window")
+    first, last, rows = (
+        as_int(window.get(name)) if isinstance(window, Mapping) else None
+        for name in ("first_step", "last_step", "rows")
+    )
     return ProblemLine(
         tensor,
-        tensor_href(view.run.run_id, tensor, at=since),
+        tensor_href(view.run.run_id, tensor, at=since if last is None else last),
         say(WHATS[what]) if what in WHATS else what,
         _number(value, unit, say),
+        _window(first, last, rows, say),
         _number(limit, unit, say),
         since,
+        tensor_href(view.run.run_id, tensor, at=since),
+    )
+
+
+def _window(first: int | None, last: int | None, rows: int | None, say: Say) -> str:
+    if first is None or last is None or rows is None:
+        return ""
+    return say.plural(
+        "{n} row, {first} to {last}",
+        "{n} rows, {first} to {last}",
+        rows,
+        first=say.step(first),
+        last=say.step(last),
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Connection
 
+from floatscope.hardware.gpu_lookup import UnknownGpuError, find_gpu
 from floatscope.protocol.names import MAX_STEP
 from floatscope.protocol.runinfo import RunInfo
 from floatscope.protocol.strict_json import dumps
@@ -47,12 +48,13 @@ _BYTES_PER_CHAR = 3  # of a document as Python keeps it, over its JSON text
 @dataclass(frozen=True)
 class Asked:
     """framework: to choose layers for, None for that of the run.  recipes: that a layer may get.  max_layers:
-    to change at most.
+    to change at most.  gpu: by its name in the table, "" for none.
     """
 
     framework: Framework | None = None
     recipes: tuple[str, ...] = DEFAULT_RECIPES
     max_layers: int | None = None
+    gpu: str = ""
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,9 @@ def advised(
     return known
 
 
-def checked(framework: str | None, recipes: tuple[str, ...], max_layers: int | None) -> Asked:
+def checked(
+    framework: str | None, recipes: tuple[str, ...], max_layers: int | None, gpu: str | None = None
+) -> Asked:
     """What an address asks for. Raises Refused."""
     found: Framework | None = next((one for one in FRAMEWORKS if one == framework), None)
     if framework is not None and found is None:
@@ -93,7 +97,16 @@ def checked(framework: str | None, recipes: tuple[str, ...], max_layers: int | N
         if recipe not in RECIPES:
             raise Refused("recipes", "names among " + ", ".join(RECIPES), recipe[:80])
     allowed = tuple(one for one in RECIPES if one in recipes)  # in one order: each set is worked out once
-    return Asked(found, allowed or DEFAULT_RECIPES, max_layers)
+    return Asked(found, allowed or DEFAULT_RECIPES, max_layers, gpu_of(gpu) if gpu else "")
+
+
+def gpu_of(name: str) -> str:
+    """The GPU's name in the table. Raises Refused with the names that are like it."""
+    try:
+        return find_gpu(name).name
+    except UnknownGpuError as error:
+        _what, _, known = str(error).rpartition(": ")
+        raise Refused("gpu", f"a GPU of the table, like {known}", name[:80]) from error
 
 
 def _made(c: Connection, services: Services, run: RunRecord, base: RunRecord | None, asked: Asked) -> Advised:
@@ -117,6 +130,7 @@ def _made(c: Connection, services: Services, run: RunRecord, base: RunRecord | N
         max_layers=asked.max_layers,
         gap=gap,
         verdict=_verdict(c, run),
+        gpu=asked.gpu,
         histograms=_histograms(source, run, names, known),
     )
     document = made.to_json()

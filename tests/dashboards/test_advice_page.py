@@ -11,7 +11,15 @@ from floatscope_dashboards.advice_page import advice_page, settings_of
 from floatscope_dashboards.advice_view import AdviceView
 from floatscope_dashboards.advice_words import banner, figures, layer_lines, problem_lines
 from floatscope_dashboards.tensor_view import TensorRun
-from floatscope_diagnostics.advisor.advice import Advice, Gain, LayerAdvice, NotDecided, Problem, Settings
+from floatscope_diagnostics.advisor.advice import (
+    Advice,
+    Gain,
+    LayerAdvice,
+    NotDecided,
+    Problem,
+    Settings,
+    Window,
+)
 from floatscope_diagnostics.advisor.limits import default_limits
 from tests.dashboards.sample import HOSTILE, NOW
 from tests.dashboards.showing import Shown
@@ -19,7 +27,8 @@ from tests.dashboards.showing import Shown
 LAYER = "blocks.1.mlp.fc2"
 MOVES = Advice(
     "r", (10, 400), "te", "move_layers", "1 layer of 12 should leave FP8.", default_limits(),
-    problems=(Problem(LAYER, "input", f"{LAYER}/input", "underflow_pct", 31.25, 10.0, "%", 120, 400),),
+    problems=(Problem(LAYER, "input", f"{LAYER}/input", "underflow_pct", 31.25, 10.0, "%", 120, 400,
+                      Window(250, 349, 80)),),
     layers=(LayerAdvice(LAYER, "delayed", "bf16", ("31.3 % become zero",), 0.5, 8.3, {"sqnr_db": 55.0}),),
     kept=11,
     predicted=Gain(
@@ -57,7 +66,8 @@ def test_what_to_do_comes_first_with_gain_and_cost(shown: Shown) -> None:
     assert layer.predicted == "55.0 dB signal to noise"
     (problem,) = problem_lines(view(), shown.say)
     assert (problem.value, problem.limit, problem.since) == ("31.25\u202f%", "10\u202f%", 120)
-    assert problem.href.endswith("?at=120")
+    assert problem.window == "80 rows, 250 to 349"
+    assert (problem.href[-7:], problem.since_href[-7:]) == ("?at=349", "?at=120")
     assert [item.framework for item in settings_of(MOVES.to_json())] == [
         "Transformer Engine",
         "floatscope train",
@@ -109,6 +119,28 @@ def test_what_is_stated_does_not_stand_among_what_could_not_be_decided(shown: Sh
     assert "<b>Transformer Engine</b>" in html
     assert 'href="/runs/r/advice?framework=torchao">torchao</a>' in html
     assert "?framework=" not in shown.page(advice_page(view(replace(MOVES, layers=())), shown.say), now=NOW)
+
+
+def test_a_gpu_is_chosen_kept_and_never_ignored_in_silence(shown: Shown) -> None:
+    def page(**more: Any) -> str:
+        return shown.page(advice_page(view(gpus=("H100 SXM", "L4"), **more), shown.say), now=NOW)
+
+    none = page()
+    assert '<option value="">Not named (H100 SXM for the price)</option><option>H100 SXM</option>' in none
+    chosen = page(gpu="L4", framework="te")
+    assert "<option selected>L4</option>" in chosen
+    assert '<input type="hidden" name="framework" value="te">' in chosen
+    assert 'href="/runs/r/advice?framework=torchao&amp;gpu=L4"' in chosen
+    assert "<option selected>A100 80GB</option>" in page(gpu="A100 80GB"), "known, though it has no FP8"
+    assert "No GPU called &lt;b&gt; is known" in page(unknown_gpu="<b>")
+    quiet = view(replace(MOVES, layers=(), problems=()), gpus=("L4",))
+    assert 'id="gpu"' not in shown.page(advice_page(quiet, shown.say), now=NOW)
+
+
+def test_a_problem_of_an_older_document_names_no_window(shown: Shown) -> None:
+    old = replace(MOVES, problems=(replace(MOVES.problems[0], window=None),))
+    (problem,) = problem_lines(view(old), shown.say)
+    assert (problem.window, problem.href[-7:]) == ("", "?at=120")
 
 
 def test_names_stay_names_and_long_lists_fold(shown: Shown) -> None:

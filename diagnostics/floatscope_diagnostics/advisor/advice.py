@@ -50,11 +50,23 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class Window:
+    """Where a mean was taken. rows: statistics that went into it."""
+
+    first_step: int
+    last_step: int
+    rows: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {"first_step": self.first_step, "last_step": self.last_step, "rows": self.rows}
+
+
+@dataclass(frozen=True)
 class Problem:
     """One statistic of one tensor beyond its limit.
 
     value, limit: in ``unit`` ("%", "dB", "steps").  since_step: first step of the first stretch beyond the
-    limit; last_step: last step beyond it.
+    limit; last_step: last step beyond it.  window: whose mean the value is, the worst of the run.
     """
 
     layer: str
@@ -66,6 +78,7 @@ class Problem:
     unit: str
     since_step: int
     last_step: int
+    window: Window | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -78,6 +91,7 @@ class Problem:
             "unit": self.unit,
             "since_step": self.since_step,
             "last_step": self.last_step,
+            "window": None if self.window is None else self.window.to_json(),
         }
 
 
@@ -125,7 +139,7 @@ class Gain:
     """What the change should bring and cost. None: cannot be said; ``not_decided`` says why.
 
     gap_nats, gap_low_nats, gap_high_nats: mean of loss - baseline's over the last part of the run, with its
-    confidence interval.  gap_closed_pct, _low_, _high_: share of it that should close; the interval is the
+    confidence interval; gap_steps: first and last step of that part.  gap_closed_pct, _low_, _high_: share of it that should close; the interval is the
     error of this prediction in the benchmark.  harm_removed_pct: of the harm of all layers.
     flops_leaving_pct: share of the FP8 GEMM FLOPs that would run in BF16.  speed_cost_pct: longer time,
     in % of the time of the linear layers' GEMMs; speed_from: what that rests on; gpu_named: False
@@ -136,6 +150,7 @@ class Gain:
     gap_nats: float | None = None
     gap_low_nats: float | None = None
     gap_high_nats: float | None = None
+    gap_steps: tuple[int, int] | None = None
     gap_closed_pct: float | None = None
     gap_closed_low_pct: float | None = None
     gap_closed_high_pct: float | None = None
@@ -150,6 +165,7 @@ class Gain:
             "gap_nats": self.gap_nats,
             "gap_low_nats": self.gap_low_nats,
             "gap_high_nats": self.gap_high_nats,
+            "gap_steps": None if self.gap_steps is None else list(self.gap_steps),
             "gap_closed_pct": self.gap_closed_pct,
             "gap_closed_low_pct": self.gap_closed_low_pct,
             "gap_closed_high_pct": self.gap_closed_high_pct,

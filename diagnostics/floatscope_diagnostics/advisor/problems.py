@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from floatscope_diagnostics.advisor.advice import Limits, Problem, What
+from floatscope_diagnostics.advisor.advice import Limits, Problem, What, Window
 from floatscope_diagnostics.advisor.evidence import Evidence, TensorEvidence
 from floatscope_diagnostics.advisor.limits import ideal_sqnr_db
 
@@ -139,4 +139,13 @@ def _of(evidence: Evidence, tensor: TensorEvidence, limits: Limits) -> Iterator[
             unit=unit,
             since_step=int(evidence.steps[first if single[first] else own[0]]),
             last_step=int(evidence.steps[own[-1]]),
+            window=_window(evidence.steps, values, int(ends[np.nanargmax(mean)])),
         )
+
+
+def _window(steps: NDArray[np.int64], values: Float64, end: int) -> Window:
+    """The rows whose mean ``window_means`` gives for this end."""
+    first = int(np.searchsorted(steps, steps[end] - WINDOW_STEPS, side="right"))
+    given = first + np.flatnonzero(np.isfinite(values[first : end + 1]))
+    rows = len(given) - int(WORST_SHARE * len(given))
+    return Window(int(steps[given[0]]), int(steps[given[-1]]), rows)

@@ -65,6 +65,12 @@ _PROBLEM = obj(
         "value": NUMBER,
         "limit": NUMBER,
         "since_step": COUNT,
+        "window": nullable(
+            obj(
+                {"first_step": COUNT, "last_step": COUNT, "rows": COUNT},
+                description="The rows whose mean the value is.",
+            )
+        ),
     },
     additionalProperties=True,
 )

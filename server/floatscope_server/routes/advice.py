@@ -36,13 +36,16 @@ def advice(
         str | None, Query(max_length=256, description="That a layer may get, by comma.")
     ] = None,
     max_layers: Annotated[int | None, Query(ge=1, le=MOST_LAYERS)] = None,
+    gpu: Annotated[
+        str | None, Query(max_length=200, description="For the price and what it can run, like H100 SXM.")
+    ] = None,
 ) -> Response:
     """The document of ``floatscope advise --json`` for a stored run: layers to change with why, gain and
     cost, settings to paste, and what could not be decided.
 
     ``step_rows``: steps with statistics that were read, and that there are; of long runs some are read.
     """
-    asked = advising.checked(framework, fields.listed(recipes, field="recipes"), max_layers)
+    asked = advising.checked(framework, fields.listed(recipes, field="recipes"), max_layers, gpu)
     with services.database.read() as c:
         run = runs.get(c, run_id)
         named = baseline or run.baseline or ""

@@ -24,6 +24,9 @@ document.addEventListener('click', (event) => {
   if (!event.target.closest?.('#copy-link')) return;
   copyText(location.href).then(() => notice(say('Link copied')), () => failure(say('The browser does not allow to copy here.')));
 });
+document.addEventListener('change', (event) => {
+  if (event.target.id === 'gpu') event.target.form.submit();
+});
 startShell();
 startLive({
   url: `/api/v1/events?run=${encodeURIComponent(data.run)}`,

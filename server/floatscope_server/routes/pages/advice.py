@@ -18,8 +18,8 @@ router = APIRouter(include_in_schema=False)
 
 @router.get("/runs/{run_id}/advice")
 def show_advice(request: Request, run_id: RunId, services: Use, by: By) -> Response:
-    """Which layers of the run should leave FP8; with ``framework=``, chosen for that one."""
+    """Which layers of the run should leave FP8; with ``framework=`` and ``gpu=``, chosen for those."""
     with services.database.read() as c:
         shell = shell_of(c, request, services, by)
-        view = advice_view(c, services, runs.get(c, run_id), request.query_params.get("framework"))
+        view = advice_view(c, services, runs.get(c, run_id), request.query_params)
     return HTMLResponse(services.pages.show(advice_page(view, shell.say), shell))
