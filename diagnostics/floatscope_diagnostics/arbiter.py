@@ -31,6 +31,8 @@ EXACT_KINDS = (
     "degenerate_amax",
 )
 MERELY_LARGE = ("activation_outlier_growth", "quantization_drift", "masked_nonfinite")
+# An outlier in the data: clipping that is over has not made it, however soon it follows.
+BY_ITSELF = (("stale_scale_saturation", "amax_history_poisoning"),)
 FOREVER = 1 << 62
 
 
@@ -144,7 +146,8 @@ def _explains(cause: Finding, effect: Finding, stride: int) -> bool:
         return False
     if _begins(cause) > _begins(effect):
         return False
-    return effect.onset <= _end(cause) + MEMORY_ROWS * stride
+    memory = RIVAL_ROWS if (cause.cause, effect.cause) in BY_ITSELF else MEMORY_ROWS
+    return effect.onset <= _end(cause) + memory * stride
 
 
 def _apart(a: Finding, b: Finding) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -25,9 +26,9 @@ class Symptom:
     onset: step of the first sign.  detected: step whose data proved it, None while only suspected.  last:
     last such step. rows: judged rows with the sign.  rows_after: judged rows since the onset, so far.  open:
     still going on at the last row. tensors: all affected, first cause first.  first: those of the first step.
-    peak, value: worst and first number, ``expected`` what was normal.  extra: further numbers the detector
-    has, by name.  settled, settled_peak, settled_rows: tensors, peak and rows when it was proven and
-    SETTLING_ROWS later.
+    peak, value: worst and first number, ``second`` the worst of all rows but the peak's (-inf: there is
+    none), ``expected`` what was normal.  extra: further numbers the detector has, by name.  settled,
+    settled_peak, settled_rows: tensors, peak and rows when it was proven and SETTLING_ROWS later.
     """
 
     signal: str
@@ -47,6 +48,7 @@ class Symptom:
     peak_tensor: str | None
     expected: float | None
     extra: Mapping[str, float]
+    second: float = -math.inf
     settled: tuple[str, ...] = ()
     settled_peak: float = 0.0
     settled_rows: int = 0
@@ -63,6 +65,7 @@ class Symptom:
             self,
             tensors=self.settled,
             peak=self.settled_peak,
+            second=min(self.second, self.settled_peak),
             rows=self.settled_rows,
             last=min(self.last, max(step, self.detected)),
             open=True,
@@ -93,6 +96,7 @@ class _Episode:
     gap_rows: int = 1
     open: bool = True
     extra: dict[str, float] = field(default_factory=dict)
+    second: float = -math.inf
 
 
 class EpisodeLog:
@@ -146,6 +150,8 @@ class EpisodeLog:
                 settled=members[:0].copy(),
             )
             self._append(episode)
+        elif not np.isnan(worst):
+            episode.second = max(episode.second, worst if worst <= episode.peak else episode.peak)
         episode.rows += 1
         episode.gap_rows = gap_rows
         episode.last, episode.last_row = step, row
@@ -207,6 +213,7 @@ class EpisodeLog:
                         peak_tensor=columns.names[e.peak_column] if e.peak_column >= 0 else None,
                         expected=e.expected,
                         extra=dict(e.extra),
+                        second=e.second,
                         settled=tuple(columns.names[i] for i in columns.ordered(e.settled)),
                         settled_peak=e.settled_peak,
                         settled_rows=e.settled_rows,

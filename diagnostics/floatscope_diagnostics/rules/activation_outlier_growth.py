@@ -43,6 +43,7 @@ from floatscope_diagnostics.rule import (
     Window,
     about,
     proof_after,
+    shared,
 )
 from floatscope_diagnostics.thresholds import Threshold
 
@@ -66,6 +67,8 @@ FAST = Threshold(
     "Growth that reaches its limit within so many logged steps is an alarm; slower growth is one only "
     "if it costs precision.",
 )
+GROWN_SINCE_LOG2 = 1.0  # octaves beyond the first row, in two rows: one alone is an outlier
+JUMP_ROWS = 16  # an average that takes 1.5 octaves a row into account passes its limit within
 SUPPORT = ("sqnr_drop", "underflow", "underflow_trend")  # what the rest of the tensor loses by it
 MAX_LAYERS = 2  # one block's pair of layers; more is the whole network moving
 MOVERS = ("lr_jump", "norm_jump", "update_jump", "loss_jump", "resumed")
@@ -121,7 +124,7 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             continue  # warm-up, or FP16 on its way to the limit: activation overflow
         if attention_weights(s):
             continue  # see attention logit growth
-        growing = s.peak > s.value + 1.0
+        growing = s.second > _jumped(s, symptoms) + GROWN_SINCE_LOG2
         if delayed and not growing:
             continue  # one jump: the scale has to follow it, see stale scale saturation
         first = tuple(t for t in s.first if t in forward) or forward
@@ -149,6 +152,18 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             decisive_test="Log amax by channel of this layer for 20 steps: one channel carries "
             "all the growth.",
         )
+
+
+def _jumped(s: Symptom, symptoms: Symptoms) -> float:
+    """Octaves by which the tensor is larger since its first row. A trend is an average and passes a jump
+    row by row, so for one that began as a jump it is the jump's.
+    """
+    jumps = [
+        j.value
+        for j in symptoms.near("amax_jump", s.onset, before=JUMP_ROWS)
+        if s.signal == "amax_trend" and j.rank == s.rank and shared(s, j)
+    ]
+    return max([s.value, *jumps])
 
 
 def _layers(s: Symptom) -> set[str]:
