@@ -197,6 +197,7 @@ class TensorChanges:
         away = x - levels.tracker.center
         limits, count = self._limits_of(row.columns), levels.tracker.count
         off = may_alarm(x, away, levels.tracker.deviation(), count, row.columns, limits) & ~excluded
+        off[UNCHANGED] &= ~_without_gradient(row, x, count)
         alarm = alarms(off, away, count, limits)
         levels.count(alarm, missing, row.step)
         self._emit_jumps(row, x, away, alarm, warming=judged.warming)
@@ -370,6 +371,16 @@ def _values(row: StatRow) -> Float64:
         x = x.copy()
         x[[UPDATE, GRAD, UNCHANGED]] = np.nan  # nothing was updated
     return x
+
+
+def _without_gradient(row: StatRow, x: Float64, count: Int32) -> Bool:
+    """Weights (S,) with nothing to learn in this row, frozen or not used: their gradient is 0, or they
+    had one before and have none where others do. That they stay as they are is no loss.
+    """
+    known = ~np.isnan(x[GRAD])
+    dropped = ~known & (count[GRAD] > 0) & bool(known.any())
+    nothing: Bool = dropped | (row.stat("grad_norm") == 0.0)
+    return nothing
 
 
 def _middle(values: Float64) -> float:

@@ -7,9 +7,11 @@ Why it matters
     when the learning rate decays, and looks like convergence.
 How it decides
     The unchanged share of nearly all weights rises far above its level while the learning rate is not 0 and
-    gradients are healthy. A learning rate of 0 (plateau) and gradients that are 0 exclude it.
+    gradients are healthy. A learning rate of 0 (plateau) and gradients that are 0 exclude it; so does, weight
+    by weight, a gradient of exactly 0 or one that is no longer there (a norm that is frozen or not used).
 What excludes it
-    A learning rate of 0 (plateau), gradients that are exactly 0, skipped steps.
+    A learning rate of 0 (plateau), gradients that are exactly 0 (of the run, or of the weight), weights that
+    have no gradient any more, skipped steps.
 Known false positives
     Embedding rows that are rarely used do not change in most steps; the level before the onset already
     has them.
