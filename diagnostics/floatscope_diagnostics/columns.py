@@ -28,6 +28,8 @@ _GRADIENTS = (ROLE_CODES["grad_output"], ROLE_CODES["grad_input"])
 OPEN, DELAYED_MAX, DELAYED_RECENT, CURRENT = 0, 1, 2, 3
 CURRENT_RECIPES = frozenset({"fp8_current_scaling", "ao_tensorwise"})
 DEFAULT_HISTORY_PASSES = 1024  # Transformer Engine's DelayedScaling default
+MOST_HISTORY_PASSES = 1 << 20
+MOST_MARGIN_BITS = 64  # either way; FP8 has 18 binades, and 3 bits are a wide margin
 _DIGITS = re.compile(r"(\d+)")
 _BACKWARD = 1 << 40  # added to backward positions so that every forward tensor of a step comes first
 
@@ -127,9 +129,10 @@ class Columns:
             self.rule[i] = CURRENT
         elif recipe_name == "fp8_delayed_scaling":
             algo = str(recipe.get("amax_compute_algo", "max"))
-            length = _whole(recipe.get("amax_history_len"), DEFAULT_HISTORY_PASSES)
-            margin = recipe.get("margin", 0)
-            self.margin_log2[i] = float(margin) if isinstance(margin, int | float) else 0.0
+            length, margin = history_passes(recipe), margin_bits(recipe)
+            if length is None or margin is None:
+                return  # OPEN: a scale must not be held against numbers that were not understood
+            self.margin_log2[i] = margin
             if algo == "max" and length > 1:
                 self.rule[i] = DELAYED_MAX
                 self.history[i] = length
@@ -137,10 +140,33 @@ class Columns:
                 self.rule[i] = DELAYED_RECENT
 
 
-def _whole(value: object, default: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value <= 1 << 20:
-        return default
-    return int(value)
+def history_passes(recipe: Mapping[str, Any]) -> int | None:
+    """The recipe's amax history, passes; None where it gives something that is none."""
+    value = recipe.get("amax_history_len")
+    value = DEFAULT_HISTORY_PASSES if value is None else value
+    return int(value) if _is_number(value) and 1 <= value <= MOST_HISTORY_PASSES else None
+
+
+def margin_bits(recipe: Mapping[str, Any]) -> float | None:
+    """The recipe's margin, bits; None where it gives something that is none."""
+    value = recipe.get("margin")
+    value = 0 if value is None else value
+    return float(value) if _is_number(value) and -MOST_MARGIN_BITS <= value <= MOST_MARGIN_BITS else None
+
+
+def not_understood(recipe: Mapping[str, Any]) -> dict[str, str]:
+    """Field -> why, of what delayed scaling needs and cannot use: no scale can be recomputed."""
+    out: dict[str, str] = {}
+    if recipe.get("name") == "fp8_delayed_scaling":
+        if history_passes(recipe) is None:
+            out["recipe.amax_history_len"] = f"no number from 1 to {MOST_HISTORY_PASSES:,}"
+        if margin_bits(recipe) is None:
+            out["recipe.margin"] = f"no number from -{MOST_MARGIN_BITS} to {MOST_MARGIN_BITS}"
+    return out
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _implied_format(recipe_name: str, role: str, recipe: Mapping[str, Any]) -> str | None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from floatscope_diagnostics.columns import ROLE_CODES, Columns
+from floatscope_diagnostics.columns import ROLE_CODES, Columns, not_understood
 from floatscope_diagnostics.logged import Coverage
 from floatscope_diagnostics.rule import Need, Rule, RunFacts
 
@@ -117,6 +117,9 @@ def unchecked(rules: tuple[Rule, ...], facts: RunFacts, gaps: LogGaps) -> tuple[
             for gap in found[need]:
                 by_reason.setdefault(gap.why, []).append(gap.text)
         out += [{"rule": rule.code, "needs": needs, "why": why} for why, needs in by_reason.items()]
+        if "scale_state_fault" in rule.causes:
+            odd = not_understood(facts.recipe)
+            out += [{"rule": rule.code, "needs": [field], "why": why} for field, why in odd.items()]
         if rule.needs_baseline and not facts.has_baseline:
             out.append(
                 {

@@ -30,6 +30,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from floatscope_diagnostics.columns import history_passes
 from floatscope_diagnostics.episodes import Symptom
 from floatscope_diagnostics.rule import (
     Evidence,
@@ -87,7 +88,7 @@ class Signs:
 
 
 def _lasting(symptoms: Symptoms, run: RunFacts, signs: Signs) -> Iterator[Finding]:
-    history = run.recipe.get("amax_history_len")
+    history = history_passes(run.recipe) if run.recipe.get("amax_history_len") is not None else None
     for idle in symptoms.of(signs.idle):
         if idle.peak < IDLE.of(run):
             continue
@@ -103,7 +104,7 @@ def _lasting(symptoms: Symptoms, run: RunFacts, signs: Signs) -> Iterator[Findin
         zeros = [u for u in symptoms.near(signs.flushed, idle.onset, before=1, after=3) if shared(u, idle)]
         tensors = tuple(t for t in spike.first if t in both) or both
         named = f"{tensors[0]} and {len(both) - 1} more" if len(both) > 1 else tensors[0]
-        length = f" for up to {history} steps" if history else ""
+        length = f" for up to {history:,} steps" if history else ""
         yield about(
             idle,
             cause="amax_history_poisoning",

@@ -20,7 +20,7 @@ from floatscope_dashboards.tensor_view import (
     TensorRun,
     TensorView,
 )
-from floatscope_diagnostics.columns import CURRENT, DELAYED_MAX, DELAYED_RECENT
+from floatscope_diagnostics.columns import CURRENT, DELAYED_MAX, DELAYED_RECENT, margin_bits
 from floatscope_server.derived import DERIVED, needs
 from floatscope_server.routes import reading
 from floatscope_server.services import Services
@@ -150,12 +150,11 @@ def _beside(columns: TensorColumns, worst: Sequence[int], at: int | None, by: in
 
 def _history(described: RunInfo, name: str, *, several: bool) -> ScaleHistory:
     rule = rule_of(described, name)
-    margin = described.recipe.get("margin", 0)
     reduced = (described.ranks or 1) > 1 and described.recipe.get("reduce_amax") is not False
     return ScaleHistory(
         _KINDS.get(rule.kind, ""),
         rule.history,
-        float(margin) if isinstance(margin, int | float) else 0.0,
+        margin_bits(described.recipe) or 0.0,
         reduced,
         several,
     )
