@@ -21,7 +21,11 @@ HEADROOMS = (-2.0, 0.0, 3.0, 8.0)
 
 @dataclass(frozen=True)
 class Miss:
-    """Prediction minus truth of one variant on one tensor; None where either cannot be said."""
+    """Prediction minus truth of one variant on one tensor; None where either cannot be said.
+
+    told_underflow_pct, told_sqnr_db: the error that the prediction itself names.  chance_db: the standard
+    deviation of SQNR that it gives to chance.
+    """
 
     kind: str
     key: str
@@ -31,6 +35,9 @@ class Miss:
     sqnr_db: float | None
     bulk_sqnr_db: float | None
     is_valid: bool
+    told_underflow_pct: float | None = None
+    told_sqnr_db: float | None = None
+    chance_db: float | None = None
 
 
 @dataclass(frozen=True)
@@ -60,6 +67,9 @@ def check(kind: str, values: NDArray[np.float32]) -> Checked:
                 _difference(guess.sqnr_db, real.sqnr_db),
                 _difference(guess.bulk_sqnr_db, real.bulk_sqnr_db),
                 guess.valid,
+                guess.underflow_error_pct,
+                guess.sqnr_error_db,
+                guess.sqnr_chance_db,
             )
         )
     return Checked((*misses, *_given(kind, values)), frozenset(flag.code for flag in told.flags))

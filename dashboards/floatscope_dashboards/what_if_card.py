@@ -77,7 +77,7 @@ def what_if_card(found: WhatIf | None, recipe: str, say: Say) -> WhatIfCard | No
         tuple(line for row, line in lines if _is_shown(row, used)),
         tuple(line for row, line in lines if not row.in_use and not offered(row)),
         tuple(_notes(found, marked, predicted, say)),
-        found.flags,
+        tuple(say.engine(text) for text in found.flags),
         found.why_not,
     )
 
@@ -129,8 +129,15 @@ def fits(row: FormatRow) -> bool:
     return (
         row.zero_pct + errors[0] <= MAX_ZERO_PCT
         and row.clipped_pct <= MAX_CLIPPED_PCT
-        and row.sqnr_db - errors[1] >= MIN_SQNR_DB
+        and _kept_db(row) - errors[1] >= MIN_SQNR_DB
     )
+
+
+def _kept_db(row: FormatRow) -> float:
+    """SQNR of all values or of the bulk, the lower: where a few hold the power, that of all is theirs alone.
+    Infinite where neither is known.
+    """
+    return min((db for db in (row.sqnr_db, row.bulk_sqnr_db) if db is not None), default=math.inf)
 
 
 def _line(row: FormatRow, recipe: str, marked: bool, say: Say) -> FormatLine:
@@ -189,17 +196,17 @@ def _words(row: FormatRow, marked: bool, say: Say) -> str:
             return say("In use, as the run measured it")
         return say("In use, as the run measured it; {n} binades of headroom", n=value_words(row.headroom, 2))
     if not row.valid:
-        return _sentence(row.why_not) or say("Cannot be predicted here")
+        return _sentence(say.engine(row.why_not)) or say("Cannot be predicted here")
     if marked:
         return say("Fewest bits inside the limits")
     if row.zero_pct is None and row.sqnr_db is None:
-        return _sentence(row.why_not) or NO_VALUE
+        return _sentence(say.engine(row.why_not)) or NO_VALUE
     told = []
     if row.clipped_pct is not None and row.clipped_pct > MAX_CLIPPED_PCT:
         told.append(say("clips"))
     if row.zero_pct is not None and row.zero_pct > MAX_ZERO_PCT:
         told.append(say("loses small values"))
-    if row.sqnr_db is not None and row.sqnr_db < MIN_SQNR_DB:
+    if _kept_db(row) < MIN_SQNR_DB:
         told.append(say("coarse"))
     if told:
         return _sentence(say(", ").join(told))

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from floatscope_diagnostics.whatif.chance import chance, first_of_few
 from floatscope_diagnostics.whatif.density import Floats, Points
 from floatscope_diagnostics.whatif.grids import Grid
 from floatscope_diagnostics.whatif.scales import scales
@@ -16,6 +17,7 @@ from floatscope_diagnostics.whatif.variant import ScaleKind
 _UNLIKELY = 1e-9
 _LEAST_SD = 0.03  # in octaves, about the distance of points
 _MOST_CELLS = 4_000_000
+_NOISE = 2  # among the sums
 
 
 def amax_weights(points: Points, block: int, zero_share: float = 0.0) -> Floats:
@@ -47,28 +49,34 @@ def _cdf(points: Points, zero_share: float) -> Floats:
 def as_logged(points: Points, p: Floats, sd: float, mean: float) -> Floats:
     """The weights nearest to p (in Kullback-Leibler divergence) with this mean and deviation of log2 amax.
 
-    They are p exp(a v + b v**2), found by Newton's method; p itself where there are none.
+    They are p exp(a v + b v**2), found by Newton's method; p itself where there are none. The few largest
+    elements keep theirs: each lies in a block of its own, and so far out a tilt would move them most.
     """
     u = np.log2(points.x)
     v = (u - mean) / max(sd, _LEAST_SD)
-    likely = p > 0
-    log_p = np.log(np.where(likely, p, 1.0))
+    is_few = np.cumsum(points.w[::-1])[::-1] * points.n <= BULK_WITHOUT
+    moved = (p > 0) & ~is_few
+    few: Floats = np.where(is_few, p, 0.0)
+    rest = 1.0 - float(few.sum())
+    if rest <= 0.0:
+        return p
+    log_p = np.log(np.where(moved, p, 1.0))
     at = np.zeros(2)
     q: Floats = p
     for _ in range(60):
-        log_q = np.where(likely, log_p + at[0] * v + at[1] * v * v, -np.inf)
+        log_q = np.where(moved, log_p + at[0] * v + at[1] * v * v, -np.inf)
         q = np.exp(log_q - log_q.max())
         q /= q.sum()
         m = [float(q @ v**k) for k in range(1, 5)]
-        off = np.array([m[0], m[1] - 1.0])
+        off = rest * np.array(m[:2]) + [float(few @ v), float(few @ v**2) - 1.0]
         if np.abs(off).max() < 1e-4:
-            return q
+            return few + rest * q
         slope = np.array([[m[1] - m[0] ** 2, m[2] - m[0] * m[1]], [m[2] - m[0] * m[1], m[3] - m[1] ** 2]])
-        step = np.linalg.solve(slope + 1e-9 * np.eye(2), off)
+        step = np.linalg.solve(rest * slope + 1e-9 * np.eye(2), off)
         at = at - step * min(1.0, 2.0 / max(float(np.abs(step).max()), 1e-12))
         if not np.isfinite(at).all():
             return p
-    return q if np.abs(off).max() < 0.05 else p
+    return few + rest * q if np.abs(off).max() < 0.05 else p
 
 
 def with_block_scales(
@@ -103,6 +111,8 @@ def with_block_scales(
     bulk = points.bulk(BULK_WITHOUT)
     is_bulk = np.divide(bulk, points.w, out=np.zeros_like(bulk), where=points.w > 0)
     sums = np.zeros(4)
+    few = first_of_few(points)
+    mean, mean_square = np.zeros((2, len(points.x) - few))
     filled = np.cumsum(points.w)[likely] * (1.0 - zero_share) / cdf[likely]
     elements = float(p[likely] @ (1.0 + (block - 1) * filled))  # of a block, that are not zero
     rows = max(_MOST_CELLS // len(points.x), 1)
@@ -120,14 +130,28 @@ def with_block_scales(
             below = np.cumsum(values * weights, axis=1)[row, column]
             own = values[row, column] * (is_bulk[column] if k == 3 else 1.0)
             sums[k] += float(others @ below + share @ own / elements)
+            if k == _NOISE:
+                large = column >= few
+                at, row_of = column[large] - few, row[large]
+                above = np.zeros((len(some), len(mean)))  # weight of larger amaxes by scale
+                np.add.at(above, (row_of, at), others[large])
+                above = points.w[few:] * np.cumsum(above[:, ::-1], axis=1)[:, ::-1]
+                mean += (above * noise[:, few:]).sum(axis=0)
+                mean_square += (above * noise[:, few:] ** 2).sum(axis=0)
+                mine_share = share[large] / elements
+                drawn = own[large] + others[large] / np.maximum(mine_share, 1e-300) * below[large]
+                np.add.at(mean, at, mine_share * drawn)
+                np.add.at(mean_square, at, mine_share * drawn**2)
     square = (points.x * unit) ** 2
+    power = float(points.w @ square)
     return Losses(
         under=float(sums[0]),
         over=float(sums[1]),
-        noise=float(sums[2]),
+        noise=float(sums[_NOISE]),
         bulk_noise=float(sums[3]),
-        power=float(points.w @ square),
+        power=power,
         bulk_power=float(bulk @ square),
+        chance=chance(points, mean, mean_square, float(sums[_NOISE]), power),
     )
 
 

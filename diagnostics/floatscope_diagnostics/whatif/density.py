@@ -15,18 +15,23 @@ Floats = NDArray[np.float64]
 _STEEPEST_DOWN, _STEEPEST_UP = -8.0, 3.0
 """Bounds of the density's slope, in nats an octave: a bin beside a nearly empty one says little more."""
 
-_MOST_TILT, _HALVINGS = 1e7, 50
+_MOST_TILT, _HALVINGS = 1e7, 60
+_MANY, _MOST_BEND = 1_000.0, 0.2
+"""Elements of a bin, and nats of its density from one end to the other."""
 _END = 1e-3
 """Of the weight of the last point: what the end of the highest bin has before it is tilted."""
 
 
 @dataclass(frozen=True, eq=False)
 class Points:
-    """A distribution of abs(x): ``x`` ascending, ``w`` sums to 1.  n: elements that it stands for."""
+    """A distribution of abs(x): ``x`` ascending, ``w`` sums to 1.  n: elements that it stands for.
+    has_power: whether it was made to have the mean square that was logged.
+    """
 
     x: Floats
     w: Floats
     n: float
+    has_power: bool = False
 
     @property
     def power(self) -> float:
@@ -78,7 +83,8 @@ def points_of(spread: Spread, per_bin: int) -> Points:
     if spread.power is not None:
         w, more = _tilted(w, (x / largest) ** 2, spread.power * n - 1.0)
         at_amax += more
-    return Points(np.append(x.ravel(), largest), np.append(w.ravel(), at_amax) / n, n)
+    x, w = np.append(x.ravel(), largest), np.append(w.ravel(), at_amax) / n
+    return Points(x, w, n, spread.power is not None)
 
 
 def _tilted(w: Floats, square: Floats, wanted: float) -> tuple[Floats, float]:
@@ -86,30 +92,31 @@ def _tilted(w: Floats, square: Floats, wanted: float) -> tuple[Floats, float]:
     squares: w exp(t square), t by bisection; and how much of the highest bin goes to its end, as equal values
     do.
 
-    w, square: [bins, points].  As given where no t is found: the sum is at the end of what the bins allow.
+    w, square: [bins, points].  In bins of many values, which have no freedom left, t bends little: where that
+    is not enough, the sum is as near as it gets.
     """
     end = _END * w[-1, -1]
 
     def at(t: float) -> tuple[Floats, float]:
-        lift = t * (square - square.max(axis=1, keepdims=True))
-        lift[-1] += t * (square[-1].max() - 1.0)
-        new = w * np.exp(lift)
+        lift = t * square
+        most = lift.max(axis=1)
+        most[-1] = max(most[-1], t)
+        new = w * np.exp(lift - most[:, None])
+        at_end = end * math.exp(t - most[-1])
         total = new.sum(axis=1)
-        total[-1] += end
+        total[-1] += at_end
         scale = np.divide(w.sum(axis=1), total, out=np.zeros_like(total), where=total > 0)
-        return new * scale[:, None], float(end * scale[-1])
+        return new * scale[:, None], float(at_end * scale[-1])
 
     def off(t: float) -> float:
         new, more = at(t)
         return float((new * square).sum()) + more - wanted
 
-    low, high = -1.0, 1.0
-    while off(low) > 0.0 and low > -_MOST_TILT:
-        low *= 4.0
-    while off(high) < 0.0 and high < _MOST_TILT:
-        high *= 4.0
-    if off(low) > 0.0 or off(high) < 0.0:
-        return w, 0.0
+    many = w.sum(axis=1) > _MANY
+    high = (
+        min(_MOST_BEND / float(np.ptp(square[many], axis=1).max()), _MOST_TILT) if many.any() else _MOST_TILT
+    )
+    low = -high
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
         low, high = (low, middle) if off(middle) > 0.0 else (middle, high)

@@ -55,7 +55,8 @@ def flags_of_points(points: Points, kinds: Mapping[int, BlockKind]) -> tuple[Fla
             Flag(
                 "power_concentrated",
                 f"The {BULK_WITHOUT} largest elements hold {100 * share:.0f} % of the power: the SQNR says "
-                "what becomes of them alone. Go by underflow and by the SQNR of the bulk.",
+                "what becomes of them alone, and depends on their exact values, which no histogram knows. Go "
+                "by underflow and by the SQNR of the bulk.",
             )
         )
     found: dict[Blocks, list[str]] = {}

@@ -153,6 +153,7 @@ class _Model:
             overflow_pct=100.0 * min(max(losses.over, 0.0), 1.0),
             sqnr_db=losses.sqnr_db,
             bulk_sqnr_db=losses.bulk_sqnr_db,
+            sqnr_chance_db=losses.chance_db,
         )
         return with_own_error(found, blocks=blocks, is_concentrated=self._is_concentrated)
 

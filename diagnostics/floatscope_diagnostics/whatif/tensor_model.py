@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 
 import numpy as np
 
+from floatscope_diagnostics.whatif.chance import chance, first_of_few
 from floatscope_diagnostics.whatif.density import Floats, Points
 from floatscope_diagnostics.whatif.grids import Grid, quantize
 
@@ -19,7 +21,10 @@ BULK_WITHOUT = 100
 
 @dataclass(frozen=True)
 class Losses:
-    """Shares of the non-zero elements, 0 to 1, and mean squares over amax squared."""
+    """Shares of the non-zero elements, 0 to 1, and mean squares over amax squared.
+
+    chance: of ``chance.chance``.
+    """
 
     under: float
     over: float
@@ -27,6 +32,12 @@ class Losses:
     bulk_noise: float
     power: float
     bulk_power: float
+    chance: float = 0.0
+
+    @property
+    def chance_db(self) -> float:
+        """Standard deviation of the SQNR."""
+        return 10.0 / math.log(10.0) * math.sqrt(self.chance)
 
     @property
     def sqnr_db(self) -> float | None:
@@ -56,13 +67,16 @@ def with_one_scale(points: Points, grid: Grid, scale: float) -> Losses:
     square = (points.x * unit) ** 2
     noise = (error * unit) ** 2
     bulk = points.bulk(BULK_WITHOUT)
+    whole_noise, power = float(points.w @ noise), float(points.w @ square)
+    few, w = noise[first_of_few(points) :], points.w[first_of_few(points) :]
     return Losses(
         under=float(points.w @ zero),
         over=float(points.w @ over),
-        noise=float(points.w @ noise),
+        noise=whole_noise,
         bulk_noise=float(bulk @ noise),
-        power=float(points.w @ square),
+        power=power,
         bulk_power=float(bulk @ square),
+        chance=chance(points, w * few, w * few * few, whole_noise, power),
     )
 
 

@@ -102,6 +102,7 @@ def with_unlike_blocks(
         bulk_noise=sum(power * part.bulk_noise for _, part, power in found) / by_power,
         power=found[0][1].power,
         bulk_power=found[0][1].bulk_power,
+        chance=sum(power * part.chance for _, part, power in found) / by_power,
     )
 
 

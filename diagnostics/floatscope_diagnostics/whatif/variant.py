@@ -37,6 +37,8 @@ class Predicted:
     elements that hold most of the power, where they make ``sqnr_db`` meaningless.  measured: from values, not
     predicted from a histogram.  underflow_error_pct, sqnr_error_db: largest error of such a prediction in
     the benchmark, absent where the data are outside what was measured; data_class says of which kind of data.
+    sqnr_chance_db: standard deviation of the SQNR over the places of the values in their bins; twice it is
+    part of sqnr_error_db.
     """
 
     variant: Variant
@@ -49,4 +51,5 @@ class Predicted:
     why_not: str = ""
     underflow_error_pct: float | None = None
     sqnr_error_db: float | None = None
+    sqnr_chance_db: float | None = None
     data_class: str = ""

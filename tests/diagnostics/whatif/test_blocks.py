@@ -112,14 +112,52 @@ def test_without_the_mean_the_spread_alone_decides() -> None:
     assert {flag.code for flag in answer(wide, asked).flags} == {"blocks_unlike"}
 
 
-def test_where_few_elements_hold_the_power_sqnr_has_no_error_to_show() -> None:
-    """It depends on where just these lie; underflow keeps its own."""
+def test_equal_spikes_are_told_from_the_rms() -> None:
+    """They hold the power; a histogram alone spreads them over their bin and is 10 dB off."""
     values = gaussian()
     values.ravel()[::13_000] = 1000.0
-    one = predict(spread_of(values), (variant("e4m3_tensor"),))[0]
-    assert one.data_class == "tensor, power concentrated"
-    assert one.sqnr_error_db is None
-    assert one.underflow_error_pct is not None
+    keys = ("bf16", "e4m3_tensor", "mxfp8_e4m3_floor", "mxfp4_up")
+    asked = tuple(variant(key) for key in keys)
+    spread = spread_of(values)
+    for guess, real in zip(predict(spread, asked), measure(values, asked), strict=True):
+        assert guess.data_class.endswith("power concentrated")
+        assert guess.sqnr_db == pytest.approx(real.sqnr_db, abs=0.6)
+        assert guess.underflow_error_pct is not None
+    blind = predict(replace(spread, rms=None), asked[1:2])[0]
+    assert abs((blind.sqnr_db or 0.0) - (measure(values, asked[1:2])[0].sqnr_db or 0.0)) > 5.0
+
+
+def test_an_rms_that_the_histogram_cannot_have_is_left_out() -> None:
+    spread = spread_of(gaussian())
+    expected = predict(replace(spread, rms=None), ASKED)
+    for rms in (0.0, 1e-3, 5.0, float("nan"), float("inf")):
+        assert predict(replace(spread, rms=rms), ASKED) == expected
+    counts, stats = spread.counts.tolist(), {"amax": spread.amax, "rms": 1.2, "zero_pct": 0.0}
+    assert spread_from(counts, stats, step=5).rms == 1.2
+    assert spread_from(counts, stats, step=5, stats_step=4).rms is None
+    assert spread_from(counts, {"amax": spread.amax, "rms": 1.2}, step=5).rms is None
+
+
+def test_what_chance_does_to_the_sqnr_is_in_its_error() -> None:
+    """Ten tensors with the same histogram and amax: their true SQNR spreads as far as was told."""
+    rng = np.random.default_rng(11)
+    values = np.exp(2.0 * rng.standard_normal(SHAPE)).astype(np.float32)
+    asked = tuple(variant(key) for key in ("e4m3_tensor", "mxfp8_e5m2_up"))
+    size = values.ravel().astype(np.float64)
+    amax, floor = size.max(), np.exp2(np.floor(np.log2(size)))
+    few = (size > np.sort(size)[-200]) & (floor < np.exp2(np.floor(np.log2(amax))))
+    found = []
+    for _ in range(40):
+        moved = size.copy()
+        moved[few] = floor[few] * np.exp2(rng.uniform(0.0, 1.0, int(few.sum())))
+        rng.shuffle(moved)
+        found.append([one.sqnr_db for one in measure(moved.reshape(SHAPE).astype(np.float32), asked)])
+    spread = replace(spread_of(values), rms=None)
+    for guess, sd in zip(predict(spread, asked), np.std(np.array(found, float), axis=0), strict=True):
+        assert 0.5 < (guess.sqnr_chance_db or 0.0) / sd < 2.0
+        assert (guess.sqnr_error_db or 0.0) >= 2.0 * (guess.sqnr_chance_db or 0.0) > 0.3
+    few_matter = predict(spread_of(gaussian()), asked[:1])[0]
+    assert (few_matter.sqnr_chance_db or 0.0) < 0.05
 
 
 @pytest.mark.parametrize("sd", [1e8, 1e30, MOST_OCTAVES])
