@@ -139,11 +139,11 @@ class Gain:
     """What the change should bring and cost. None: cannot be said; ``not_decided`` says why.
 
     gap_nats, gap_low_nats, gap_high_nats: mean of loss - baseline's over the last part of the run, with its
-    confidence interval; gap_steps: first and last step of that part.  gap_closed_pct, _low_, _high_: share of it that should close; the interval is the
-    error of this prediction in the benchmark.  harm_removed_pct: of the harm of all layers.
-    flops_leaving_pct: share of the FP8 GEMM FLOPs that would run in BF16.  speed_cost_pct: longer time,
-    in % of the time of the linear layers' GEMMs; speed_from: what that rests on; gpu_named: False
-    where naming a GPU would make the price that of the right one.
+    confidence interval; gap_steps: first and last step of that part.  gap_closed_pct, _low_, _high_: share of
+    it that should close; the interval is the error of this prediction in the benchmark.  harm_removed_pct: of
+    the harm of all layers.  flops_leaving_pct: share of the FP8 GEMM FLOPs that would run in BF16.
+    speed_cost_pct: longer time, in % of the time of the linear layers' GEMMs; speed_from: what that rests on;
+    gpu_named: False where naming a GPU would make the price that of the right one.
     """
 
     harm_removed_pct: float | None = None

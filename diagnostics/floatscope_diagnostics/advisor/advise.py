@@ -234,6 +234,7 @@ def _gain(
             gap_nats=None if gap is None else gap.nats,
             gap_low_nats=None if gap is None else gap.low_nats,
             gap_high_nats=None if gap is None else gap.high_nats,
+            gap_steps=None if gap is None else gap.steps,
             flops_leaving_pct=flops,
             speed_cost_pct=cost_pct,
         )
@@ -256,6 +257,7 @@ def _gain(
         gap_nats=None if gap is None else gap.nats,
         gap_low_nats=None if gap is None else gap.low_nats,
         gap_high_nats=None if gap is None else gap.high_nats,
+        gap_steps=None if gap is None else gap.steps,
         gap_closed_pct=closed if real else None,
         gap_closed_low_pct=(0.0 if is_hidden else max(closed + low, 0.0)) if real else None,
         gap_closed_high_pct=closed + high if real else None,

@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from floatscope_diagnostics.advisor.advice import Advice, Framework, Gain, LayerAdvice, NotDecided
+from floatscope_diagnostics.advisor.problems import WINDOW_STEPS
 from floatscope_diagnostics.advisor.words import counted, is_cause, is_stated, problem_sentence, targets
 from floatscope_diagnostics.reports.terminal import Style, plain
 
@@ -70,6 +71,12 @@ def _layers(advice: Advice, style: Style) -> Iterator[str]:
         more = len(advice.problems) - SHOWN
         if more > 0:
             yield f"  and {counted(more, 'more problem')}; all of them: --json"
+    if advice.problems:
+        told = (
+            f"(each figure is the mean over the worst {WINDOW_STEPS} steps of its tensor, without their "
+            "highest fifth; single steps lie above and below it)"
+        )
+        yield from _wrapped(told, style, "  ")
 
 
 def _row(one: LayerAdvice, style: Style) -> str:
@@ -84,9 +91,16 @@ def _gain(gain: Gain, style: Style, advice: Advice) -> Iterator[str]:
     yield ""
     yield style.paint("What it should bring and cost", "strong")
     if gain.gap_closed_pct is not None and gain.gap_nats is not None:
-        yield (
-            f"  gap to the reference {gain.gap_nats:.3f} nats, of which {gain.gap_closed_pct:.0f} % should "
-            f"close ({gain.gap_closed_low_pct or 0:.0f} to {gain.gap_closed_high_pct or 0:.0f} %)"
+        over = (
+            ""
+            if gain.gap_steps is None
+            else f" (mean of steps {gain.gap_steps[0]:,} to {gain.gap_steps[1]:,})"
+        )
+        yield from _wrapped(
+            f"gap to the reference {gain.gap_nats:.3f} nats{over}, of which {gain.gap_closed_pct:.0f} % "
+            f"should close ({gain.gap_closed_low_pct or 0:.0f} to {gain.gap_closed_high_pct or 0:.0f} %)",
+            style,
+            "  ",
         )
     elif gain.harm_removed_pct is not None:
         yield f"  {gain.harm_removed_pct:.0f} % of the harm of all casts goes"

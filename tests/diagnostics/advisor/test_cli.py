@@ -43,6 +43,15 @@ def test_one_document_and_nothing_else(bad: str, capsys: pytest.CaptureFixture[s
     assert made["settings"]["floatscope_train"] == "--precision-map blocks.1.mlp.fc2=bf16\n"
 
 
+def test_the_window_of_every_figure_is_said(bad: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A row every ten steps; the start does not count, and of the nine rows left the worst one neither."""
+    assert main([bad, "--json"]) == 1
+    for problem in document(capsys)["problems"]:
+        assert problem["window"] == {"first_step": 20, "last_step": 100, "rows": 8}
+    assert main([bad]) == 1
+    assert "the mean over the worst 100 steps" in " ".join(capsys.readouterr().out.split())
+
+
 def test_a_healthy_run_exits_with_0(good: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([good]) == 0
     assert "Keep all 12 layers in FP8" in capsys.readouterr().out
@@ -78,6 +87,7 @@ def test_a_baseline_gives_the_gap(bad: str, tmp_path: Path, capsys: pytest.Captu
     assert predicted["gap_nats"] == pytest.approx(0.301, abs=0.002)
     assert predicted["gap_low_nats"] <= predicted["gap_nats"] <= predicted["gap_high_nats"]
     assert predicted["gap_closed_pct"] == pytest.approx(100.0)
+    assert predicted["gap_steps"] == [226, 298], "the last 37 of 150 rows, two steps apart"
 
 
 def test_a_reference_loss_of_the_run_itself_gives_the_gap(
