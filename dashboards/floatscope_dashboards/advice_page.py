@@ -75,11 +75,13 @@ def advice_page(view: AdviceView, say: Say) -> Page:
             "frameworks": _choices(view),
             "gpus": _gpus(view),
             "stand_in": DEFAULT_GPU,
-            "always": as_text(view.document.get("always")),
-            "experiment": as_text(view.document.get("experiment")),
-            "first": _sentences(view.document, is_cause),
-            "seen_besides": _sentences(view.document, lambda code: is_stated(code) and not is_cause(code)),
-            "undecided": _sentences(view.document, lambda code: not is_stated(code)),
+            "always": say.engine(as_text(view.document.get("always"))),
+            "experiment": say.engine(as_text(view.document.get("experiment"))),
+            "first": _sentences(view.document, is_cause, say),
+            "seen_besides": _sentences(
+                view.document, lambda code: is_stated(code) and not is_cause(code), say
+            ),
+            "undecided": _sentences(view.document, lambda code: not is_stated(code), say),
             "seen": _seen(view, say),
             "span": _span(view.document.get("steps")),
         },
@@ -94,12 +96,12 @@ def settings_of(document: Mapping[str, Any]) -> tuple[Setting, ...]:
     return tuple(Setting(FRAMEWORKS[name], text) for name, text in made if text)
 
 
-def _sentences(document: Mapping[str, Any], wanted: Callable[[str], bool]) -> tuple[str, ...]:
+def _sentences(document: Mapping[str, Any], wanted: Callable[[str], bool], say: Say) -> tuple[str, ...]:
     """The notes whose code is wanted, without the one that is the advice's own sentence."""
     found = document.get("not_decided")
     items = [item for item in found if isinstance(item, Mapping)] if isinstance(found, list) else []
     texts = (as_text(item.get("sentence")) for item in items if wanted(as_text(item.get("code"))))
-    return tuple(text for text in texts if text and text != as_text(document.get("sentence")))
+    return tuple(say.engine(text) for text in texts if text and text != as_text(document.get("sentence")))
 
 
 def _framework(code: str) -> str:

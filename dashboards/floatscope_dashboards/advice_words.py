@@ -85,7 +85,7 @@ class ProblemLine:
 
 def banner(view: AdviceView, say: Say) -> Banner:
     """What to do, in a sentence; the engine's own stands below it."""
-    why = as_text(view.document.get("sentence"))
+    why = say.engine(as_text(view.document.get("sentence")))
     code = as_text(view.document.get("decision"))
     moved = len(_items(view.document, "layers"))
     if not code:
@@ -141,7 +141,7 @@ def figures(view: AdviceView, say: Say) -> tuple[Figure, ...]:
         made.append(Figure(say("Leaves FP8"), _pct(leaving, 1), note))
     cost = number("speed_cost_pct")
     if cost is not None:
-        note = as_text(gain.get("speed_from"))
+        note = say.engine(as_text(gain.get("speed_from")))
         label = say("Longer matrix products") if cost >= 0 else say("Shorter matrix products")
         made.append(Figure(label, _pct(abs(cost), 1), note))
     return tuple(made)
@@ -171,7 +171,11 @@ def _layer(view: AdviceView, item: Mapping[str, Any], say: Say) -> LayerLine:
         tensors_href(view.run.run_id, layer=layer),
         recipe_name(as_text(item.get("from")), say),
         recipe_name(as_text(item.get("to")), say),
-        tuple(as_text(text) for text in (why if isinstance(why, list) else ())[:MOST_SENTENCES] if text),
+        tuple(
+            say.engine(as_text(text))
+            for text in (why if isinstance(why, list) else ())[:MOST_SENTENCES]
+            if text
+        ),
         NO_VALUE if share is None or not math.isfinite(share) else _pct(share, 1),
         _predicted(item.get("predicted"), say),
     )

@@ -125,7 +125,7 @@ def detail_words(view: AlertsView, detail: AlertDetail, say: Say) -> DetailWords
         sure=_sure(finding, say),
         others=_others(finding, say),
         rule=finding.rule,
-        rule_title=detail.rule_title[:1].upper() + detail.rule_title[1:],
+        rule_title=say.engine(detail.rule_title[:1].upper() + detail.rule_title[1:]),
         effect=tuple(_measured(one, finding.tensor, say) for one in finding.evidence[:EVIDENCE]),
         actions=() if finding.uncertain else finding.remedy,
         settings=() if finding.uncertain else finding.settings,

@@ -119,7 +119,7 @@ def _finding_banner(
     lead = current[0]
     sign = health_sign(lead.severity)
     others = tuple(item for item in findings if item is not lead)
-    why = as_text(view.verdict.get("summary"))
+    why = say.engine(as_text(view.verdict.get("summary")))
     more = len(current) - 1
     title = lead.title
     if more:

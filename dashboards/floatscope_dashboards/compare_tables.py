@@ -147,7 +147,7 @@ def parted_note(view: CompareView, say: Say) -> str:
         return say("The tensors of runs this large take longer; they are looked at now.")
     why = as_text(found.get("why_not"))
     if why:
-        return why[:1].upper() + why[1:] + "."
+        return say.engine(why[:1].upper() + why[1:] + ".")
     seen = say.plural(
         "{n} tensor in both runs, on {rows} common steps.",
         "{n} tensors in both runs, on {rows} common steps.",

@@ -83,7 +83,7 @@ def remarks(view: CompareView, say: Say) -> tuple[tuple[str, str], ...]:
         text = say(
             "Not paired: {why}. The noise of the data does not cancel, so only large differences show, "
             "and other data look like another run.",
-            why=as_text(part(found, "pairing", "why")),
+            why=say.engine(as_text(part(found, "pairing", "why"))),
         )
         said.append(("other_data", text))
     lost = part(found, "nonfinite")

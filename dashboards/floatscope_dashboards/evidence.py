@@ -92,7 +92,9 @@ def evidence_card(
         evidence=lead.evidence if lead else (),
         alternatives=lead.alternatives if lead else (),
         unchecked=_unchecked(verdict, titles, say),
-        clean=tuple(Clean(code, title) for code, title in sorted(titles.items()) if code not in busy),
+        clean=tuple(
+            Clean(code, say.engine(title)) for code, title in sorted(titles.items()) if code not in busy
+        ),
     )
 
 
@@ -104,12 +106,13 @@ def _unchecked(verdict: Mapping[str, Any], titles: Mapping[str, str], say: Say) 
             continue
         needs = item.get("needs")
         names = [str(name) for name in needs] if isinstance(needs, (list, tuple)) else [as_text(needs)]
-        names = [name for name in names if name]
+        names = [say.engine(name) for name in names if name]
         shown = ", ".join(names[:MAX_NEEDS])
         if len(names) > MAX_NEEDS:
             shown = say("{names} and {n} more", names=shown, n=len(names) - MAX_NEEDS)
         rule, why = as_text(item.get("rule")), as_text(item.get("why"))
-        found.append(Unchecked(rule, shown, why, titles.get(rule, ""), why.startswith(PARTLY)))
+        title = say.engine(titles.get(rule, ""))
+        found.append(Unchecked(rule, shown, say.engine(why), title, why.startswith(PARTLY)))
     return tuple(found)
 
 

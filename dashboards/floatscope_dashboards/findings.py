@@ -9,12 +9,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from floatscope_dashboards.engine_words import InEnglish
 from floatscope_dashboards.say import ENGLISH, Say, later
 from floatscope_dashboards.wording import (
     CAUSES,
     FRAMEWORKS,
     KINDS,
     SEVERITY_ORDER,
+    SIGNALS,
     as_float,
     as_int,
     as_text,
@@ -97,14 +99,14 @@ class Finding:
     label: str = ""
     """Cause and kind in words."""
     composed: str = ""
-    """The finding in short in a language that the engine does not write; "" in English."""
+    """The finding in short, where its summary could not be translated; else ""."""
 
     @property
     def title(self) -> str:
-        """A heading: in English the summary without its closing full stop, else composed from its parts; the
-        cause when there is no summary.
+        """A heading: the summary without its closing full stop, or composed from its parts where that could
+        not be translated; the cause when there is no summary.
         """
-        return self.composed or self.summary.rstrip().removesuffix(".") or self.label
+        return self.composed or self.summary.rstrip().removesuffix(".").removesuffix("。") or self.label
 
     @property
     def recovered(self) -> bool:
@@ -120,8 +122,8 @@ class Finding:
 
 
 def read_findings(verdict: Mapping[str, Any], say: Say = IN_ENGLISH) -> tuple[Finding, ...]:
-    """All findings that were not replaced by a later one, worst first (severity, confidence, onset). `say`
-    says what is not the engine's own sentence.
+    """All findings that were not replaced by a later one, worst first (severity, confidence, onset), in the
+    language of `say`.
     """
     found = [_finding(item, number, say) for number, item in enumerate(_dicts(verdict.get("findings")))]
     return tuple(sorted((item for item in found if item.state != "replaced"), key=_worst_first))
@@ -148,8 +150,9 @@ def _label(cause: str, kind: str, say: Say) -> str:
 
 
 def _composed(item: Mapping[str, Any], label: str, say: Say) -> str:
-    """Cause, place and step; "" in English, in which the engine's own sentence says more."""
-    if say.language == ENGLISH:
+    """Cause, place and step; "" where the engine's own sentence can be shown, which says more."""
+    summary = as_text(item.get("summary"))
+    if say.language == ENGLISH or (summary and not isinstance(say.engine(summary), InEnglish)):
         return ""
     where = as_text(item.get("tensor")) or as_text(item.get("layer"))
     onset = as_int(item.get("onset_step"))
@@ -181,14 +184,16 @@ def _finding(item: Mapping[str, Any], number: int, say: Say) -> Finding:
         tensor=as_text(item.get("tensor")),
         order=as_text(item.get("order")),
         affected_tensors=as_int(item.get("affected_tensors")),
-        summary=as_text(item.get("summary")),
+        summary=say.engine(as_text(item.get("summary"))),
         evidence=tuple(_evidence(entry, say) for entry in _dicts(item.get("evidence"))),
         alternatives=_alternatives(item.get("alternatives"), say),
-        remedy=_sentences(as_text(remedy.get("text"))),
+        remedy=_sentences(say.engine(as_text(remedy.get("text")))),
         settings=_settings(remedy.get("settings"), say),
-        decisive_test=as_text(item.get("decisive_test")),
-        confidence_basis=as_text(item.get("confidence_basis")),
-        log_next=tuple(text for wish in _dicts(item.get("log_next")) if (text := as_text(wish.get("text")))),
+        decisive_test=say.engine(as_text(item.get("decisive_test"))),
+        confidence_basis=say.engine(as_text(item.get("confidence_basis"))),
+        log_next=tuple(
+            say.engine(text) for wish in _dicts(item.get("log_next")) if (text := as_text(wish.get("text")))
+        ),
         label=label,
         composed=_composed(item, label, say),
     )
@@ -209,11 +214,11 @@ def _evidence(item: Mapping[str, Any], say: Say) -> Evidence:
         expected = with_unit(number_text(expected_number), say(signal.unit))
     return Evidence(
         signal=name,
-        label=say(signal.label or NO_SIGNAL),
+        label=say(signal.label) if name in SIGNALS else say.engine(signal.label) or say(NO_SIGNAL),
         tensor=as_text(item.get("tensor")),
         step=as_int(item.get("step")),
         value=value,
-        expected=say(as_text(expected)),
+        expected=say.engine(as_text(expected)),
     )
 
 
@@ -222,7 +227,7 @@ def _alternatives(value: object, say: Say) -> tuple[Alternative, ...]:
         Alternative(
             label=say(cause_label(as_text(item.get("cause"))) or CAUSES["undetermined"]),
             confidence=_share(item.get("confidence")) or 0.0,
-            against=as_text(item.get("against")),
+            against=say.engine(as_text(item.get("against"))),
         )
         for item in _dicts(value)
     ]
@@ -242,6 +247,10 @@ def _settings(value: object, say: Say) -> tuple[Setting, ...]:
 
 def _sentences(text: str) -> tuple[str, ...]:
     """A remedy as numbered actions: one per line when it has lines, else one per sentence."""
+    if "。" in text:
+        return tuple(f"{part}。" for part in text.split("。") if part)
+    if isinstance(text, InEnglish):
+        return tuple(InEnglish(part) for part in _sentences(str(text)))
     lines = [line.strip().lstrip("0123456789.)- ").strip() for line in text.splitlines()]
     lines = [line for line in lines if line]
     if len(lines) != 1:

@@ -56,7 +56,7 @@ def limit_summary(view: CompareView, say: Say) -> str:
     told = []
     margin = as_float(held.get("margin_nats"))
     if margin is not None and math.isfinite(margin):
-        source = as_text(held.get("margin_from"))
+        source = say.engine(as_text(held.get("margin_from")))
         text = say("a loss at most {margin} higher", margin=with_nats(f"{margin:.3g}", say))
         told.append(f"{text} ({source})" if source else text)
     for key, words in (

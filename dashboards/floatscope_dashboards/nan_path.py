@@ -196,7 +196,7 @@ def _cause(view: PathView, verdict: Mapping[str, Any], say: Say, *, run: str) ->
         onset = item.get("onset_step")
         if not isinstance(onset, int) or onset > view.first or item.get("replaced_by"):
             continue
-        summary = str(item.get("summary") or "")
+        summary = say.engine(str(item.get("summary") or ""))
         if item.get("cause") == "invalid_input":
             return Node(_at(onset, say), say("the batch"), summary, words=True, is_root=True), ""
         tensor = item.get("tensor")

@@ -1,7 +1,7 @@
 """The card of a run's preflight: what was found on its machine before it trained, as the run page shows it.
 
 It reads a document that came with the run, field by field: whatever has another type than it should counts as
-not given. The sentences of the checks are shown as they came, in English; the page escapes them.
+not given. The sentences of the checks are those of the agent; the page escapes them.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def preflight_card(info: Mapping[str, Any], say: Say) -> PreflightCard | None:
     found = info.get("preflight")
     if not isinstance(found, Mapping) or str(found.get("decision")) not in SIGNS:
         return None
-    lines = [(str(one.get("status")), _line(one)) for one in _objects(found.get("checks"))]
+    lines = [(str(one.get("status")), _line(one, say)) for one in _objects(found.get("checks"))]
     loud = [line for wanted in SHOWN for status, line in lines if status == wanted]
     casts = found.get("casts")
     return PreflightCard(
@@ -88,14 +88,14 @@ def preflight_card(info: Mapping[str, Any], say: Say) -> PreflightCard | None:
     )
 
 
-def _line(one: Mapping[str, Any]) -> CheckLine:
+def _line(one: Mapping[str, Any], say: Say) -> CheckLine:
     sign = SIGNS.get(str(one.get("status")), SIGNS["unknown"])
     return CheckLine(
         sign,
         _text(one.get("name"))[:120],
-        _text(one.get("read")),
-        _text(one.get("why")),
-        _text(one.get("do")),
+        say.engine(_text(one.get("read"))),
+        say.engine(_text(one.get("why"))),
+        say.engine(_text(one.get("do"))),
     )
 
 

@@ -93,7 +93,7 @@ def report_page(view: ReportView, say: Say, *, download: bool) -> Page:
             "status": status_sign(view.row.status),
             "lead": lead,
             "title": _title(view, lead, say),
-            "why": _why(view, lead),
+            "why": _why(view, lead, say),
             "sure": _sure(lead, say),
             "facts": _facts(view, lead, say),
             "chart": _chart(view, lead, say),
@@ -151,8 +151,8 @@ def _title(view: ReportView, lead: Finding | None, say: Say) -> str:
     return say.plural("No finding in {n} step", "No finding in {n} steps", steps)
 
 
-def _why(view: ReportView, lead: Finding | None) -> str:
-    summary = as_text(view.verdict.get("summary"))
+def _why(view: ReportView, lead: Finding | None, say: Say) -> str:
+    summary = say.engine(as_text(view.verdict.get("summary")))
     if lead is not None and summary.startswith(lead.title):
         return ""
     return summary

@@ -10,8 +10,9 @@ from urllib.parse import quote
 from markupsafe import Markup
 
 from floatscope_dashboards import sparkline
+from floatscope_dashboards.engine_words import InEnglish
 from floatscope_dashboards.overview import group, is_live, is_recovered, onset_share, row_sign
-from floatscope_dashboards.say import ENGLISH, NARROW_SPACE, NO_VALUE, Say
+from floatscope_dashboards.say import NARROW_SPACE, NO_VALUE, Say
 from floatscope_dashboards.views import RunRow
 from floatscope_dashboards.wording import Sign, as_text, cause_label, loss_text, number_text, status_sign
 
@@ -75,7 +76,7 @@ def row_words(row: RunRow, say: Say, *, now: datetime, card: bool = False) -> Ro
         since=_since(row, say),
         since_long=_since_long(row, say, now),
         sure="" if row.confidence is None else _sure(row.confidence, say),
-        remedy=as_text(row.remedy) or say("Open the run to see what to do."),
+        remedy=str(say.engine(as_text(row.remedy))) or say("Open the run to see what to do."),
         loss=loss_text(row.last_loss),
         loss_bad=row.last_loss is not None and not math.isfinite(row.last_loss),
         headroom=_headroom(row, say, found=found),
@@ -128,9 +129,10 @@ def _diagnosis(row: RunRow, say: Say, now: datetime) -> str:
         if row.status == "failed":
             return say("Failed without a numerical cause")
     cause = say(cause_label(row.cause))
-    # The headline is the engine's own sentence, which is English.
-    text = row.headline.strip().removesuffix(".") if say.language == ENGLISH else ""
-    text = text or cause or say("No finding")
+    text = say.engine(row.headline.strip())
+    if isinstance(text, InEnglish) and cause:
+        text = cause
+    text = text.removesuffix(".").removesuffix("。") or cause or say("No finding")
     return say("Recovered: {what}", what=text) if is_recovered(row) else text
 
 

@@ -6,8 +6,9 @@
     say.plural("{n} run", "{n} runs", 3)
 
 The English text is the key. Translations are gettext catalogues, ``locale/<language>/*.po``: ``pages.po`` for
-templates and Python, ``scripts.po`` for the scripts, which get theirs in the page. A text that has no
-translation stays English. Tables made at import mark their texts with ``later`` and are said when shown.
+templates and Python, ``scripts.po`` for the scripts, which get theirs in the page, ``engine.po`` for what the
+diagnosis says (``say.engine``). A text that has no translation stays English. Tables made at import mark
+their texts with ``later`` and are said when shown.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from babel.core import negotiate_locale
 from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po
 from markupsafe import escape
+
+from floatscope_dashboards.engine_words import EngineWords, InEnglish
 
 ENGLISH = "en"
 LANGUAGES: Mapping[str, str] = {ENGLISH: "English", "zh-CN": "简体中文"}
@@ -43,12 +46,17 @@ class Say:
     """One language. ``language`` is its tag, for the page's ``lang``."""
 
     def __init__(
-        self, language: str, messages: gettext.NullTranslations, scripts: Mapping[str, str | list[str]]
+        self,
+        language: str,
+        messages: gettext.NullTranslations,
+        scripts: Mapping[str, str | list[str]],
+        engine: EngineWords | None = None,
     ) -> None:
         self.language = language
         self.scripts = scripts
         """Text -> translation, for the scripts; empty in English."""
         self._messages = messages
+        self._engine = engine
 
     def __call__(self, text: str, /, **values: object) -> str:
         """The text with ``{name}`` filled in. With markup among the values the answer is markup, in which
@@ -59,6 +67,17 @@ class Say:
     def plural(self, one: str, many: str, n: int, /, **values: object) -> str:
         """``one`` or ``many`` by the language's rules; ``{n}`` is the number."""
         return _filled(self._messages.ngettext(one, many, n), {"n": f"{n:,}", **values})
+
+    def engine(self, text: str) -> str:
+        """A sentence, phrase or code of the diagnosis engine. One that is not understood stays as it is, and
+        its markup says that it is English.
+        """
+        if self._engine is None or not text:
+            return text
+        found = self._engine(text)
+        if found is not None:
+            return found
+        return InEnglish(text) if " " in text.strip() else text
 
     def step(self, step: int | None) -> str:
         """A step with thousands separators; a dash when there is none."""
@@ -86,7 +105,9 @@ def catalogues() -> Mapping[str, Say]:
     for tag in LANGUAGES:
         if tag != ENGLISH:
             folder = Path(__file__).parent / "locale" / tag.replace("-", "_")
-            found[tag] = Say(tag, _translations(folder / "pages.po"), _script_texts(folder / "scripts.po"))
+            engine = EngineWords(_plain_texts(folder / "engine.po"))
+            messages, scripts = _translations(folder / "pages.po"), _script_texts(folder / "scripts.po")
+            found[tag] = Say(tag, messages, scripts, engine)
     return MappingProxyType(found)
 
 
@@ -126,3 +147,8 @@ def _script_texts(path: Path) -> dict[str, str | list[str]]:
         if key and message.string and any(message.string):
             found[str(key)] = message.string if isinstance(message.string, str) else list(message.string)
     return found
+
+
+def _plain_texts(path: Path) -> dict[str, str]:
+    texts = _script_texts(path)  # none has a plural
+    return {text: form for text, form in texts.items() if isinstance(form, str)}

@@ -1,8 +1,8 @@
 """Keeps the message catalogues in step with the texts of the pages: ``python -m tests.repo.messages``.
 
-babel.cfg says where texts are. Templates and Python go to ``pages.po``, scripts to ``scripts.po``. What is
-translated stays, what nobody says any more goes. Files hold no dates and no line numbers, so that a change of
-one text is a change of one place.
+babel.cfg says where texts are. Templates and Python go to ``pages.po``, scripts to ``scripts.po``; what the
+diagnosis engine says, to ``engine.po``. What is translated stays, what nobody says any more goes. Files hold
+no dates and no line numbers, so that a change of one text is a change of one place.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ from babel.messages.catalog import Catalog, Message
 from babel.messages.extract import extract_from_file
 from babel.messages.pofile import read_po, write_po
 
+from tests.repo import engine_texts
 from tests.repo.repository import ROOT
 
 LOCALE = ROOT / "dashboards/floatscope_dashboards/locale"
+NAMES = ("pages", "scripts", "engine")
 KEYWORDS = {"say": None, "later": None, "plural": (1, 2)}
 WIDTH = 110
 HEADER = """msgid ""
@@ -50,7 +52,9 @@ def sources() -> Iterator[tuple[str, Path]]:
 
 
 def said(name: str) -> dict[str, str]:
-    """Text -> its plural, "" without one, of all that the pages ("pages") or scripts ("scripts") say."""
+    """Text -> its plural, "" without one, of all that the pages, scripts or engine say."""
+    if name == "engine":
+        return dict.fromkeys(engine_texts.found(), "")
     found: dict[str, str] = {}
     for method, path in sources():
         if (method == "javascript") != (name == "scripts"):
@@ -98,7 +102,7 @@ def brought_up_to_date(language: str, name: str) -> str:
 def main() -> int:
     """Rewrites all catalogues; says how many texts each still lacks."""
     for folder in sorted(LOCALE.iterdir()):
-        for name in ("pages", "scripts"):
+        for name in NAMES:
             text = brought_up_to_date(folder.name, name)
             path_of(folder.name, name).write_text(text, encoding="utf-8")
             found = translations(folder.name, name)
