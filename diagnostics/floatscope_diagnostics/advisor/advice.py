@@ -139,9 +139,10 @@ class Gain:
     """What the change should bring and cost. None: cannot be said; ``not_decided`` says why.
 
     gap_nats, gap_low_nats, gap_high_nats: mean of loss - baseline's over the last part of the run, with its
-    confidence interval; gap_steps: first and last step of that part.  gap_closed_pct, _low_, _high_: share of
-    it that should close; the interval is the error of this prediction in the benchmark.  harm_removed_pct: of
-    the harm of all layers.  flops_leaving_pct: share of the FP8 GEMM FLOPs that would run in BF16.
+    confidence interval; gap_steps: first and last step of that part; gap_chance_nats: what runs
+    without a fault differ by, where twins of the baseline tell.  gap_closed_pct, _low_, _high_: share of the
+    gap that should close; the interval is the error of this prediction in the benchmark.  harm_removed_pct:
+    of the harm of all layers.  flops_leaving_pct: share of the FP8 GEMM FLOPs that would run in BF16.
     speed_cost_pct: longer time, in % of the time of the linear layers' GEMMs; speed_from: what that rests on;
     gpu_named: False where naming a GPU would make the price that of the right one.
     """
@@ -151,6 +152,7 @@ class Gain:
     gap_low_nats: float | None = None
     gap_high_nats: float | None = None
     gap_steps: tuple[int, int] | None = None
+    gap_chance_nats: float | None = None
     gap_closed_pct: float | None = None
     gap_closed_low_pct: float | None = None
     gap_closed_high_pct: float | None = None
@@ -166,6 +168,7 @@ class Gain:
             "gap_low_nats": self.gap_low_nats,
             "gap_high_nats": self.gap_high_nats,
             "gap_steps": None if self.gap_steps is None else list(self.gap_steps),
+            "gap_chance_nats": self.gap_chance_nats,
             "gap_closed_pct": self.gap_closed_pct,
             "gap_closed_low_pct": self.gap_closed_low_pct,
             "gap_closed_high_pct": self.gap_closed_high_pct,

@@ -235,6 +235,7 @@ def _gain(
             gap_low_nats=None if gap is None else gap.low_nats,
             gap_high_nats=None if gap is None else gap.high_nats,
             gap_steps=None if gap is None else gap.steps,
+            gap_chance_nats=None if gap is None else gap.chance_nats,
             flops_leaving_pct=flops,
             speed_cost_pct=cost_pct,
         )
@@ -251,13 +252,14 @@ def _gain(
         source += f"; {gpu.name} stands in, since no GPU was named"
     closed = 100.0 * chosen.closed
     real = gap is not None and gap.is_real
-    low, high = gap_closed_error_pct(gap.nats) if gap is not None and real else (0.0, 0.0)
+    low, high = gap_closed_error_pct(gap.nats, gap.chance_nats) if gap is not None and real else (0.0, 0.0)
     return Gain(
         harm_removed_pct=closed,
         gap_nats=None if gap is None else gap.nats,
         gap_low_nats=None if gap is None else gap.low_nats,
         gap_high_nats=None if gap is None else gap.high_nats,
         gap_steps=None if gap is None else gap.steps,
+        gap_chance_nats=None if gap is None else gap.chance_nats,
         gap_closed_pct=closed if real else None,
         gap_closed_low_pct=(0.0 if is_hidden else max(closed + low, 0.0)) if real else None,
         gap_closed_high_pct=closed + high if real else None,

@@ -14,7 +14,7 @@ from floatscope_diagnostics.advisor.advice import FRAMEWORKS, Advice, Framework,
 from floatscope_diagnostics.advisor.advise import DEFAULT_GPU, DEFAULT_RECIPES, RECIPES, advise
 from floatscope_diagnostics.advisor.limits import BadLimit, default_limits, limits_with
 from floatscope_diagnostics.advisor.report import report
-from floatscope_diagnostics.advisor.sources import read_gap, read_run, reference_gap
+from floatscope_diagnostics.advisor.sources import read_gaps, read_run, reference_gap
 from floatscope_diagnostics.command import FOUND, OK, UNREADABLE, refused, run_command
 from floatscope_diagnostics.compare.sources import Reading, server_from
 from floatscope_diagnostics.readers.formats import readers
@@ -30,6 +30,7 @@ DESCRIPTION = (
 _EXAMPLES = """examples:
   floatscope advise fp8.jsonl
   floatscope advise fp8.jsonl --baseline bf16.jsonl --framework te
+  floatscope advise fp8.jsonl --baseline bf16.jsonl --baseline bf16-twin.jsonl
   floatscope advise fp8.jsonl --level grad_underflow_pct=2 --recipes bf16 --max-layers 4
   floatscope advise qwen-fp8 --baseline qwen-bf16 --server http://host:8321 --json
 
@@ -50,7 +51,14 @@ def parser() -> argparse.ArgumentParser:
     )
     limits = default_limits().to_json()
     p.add_argument("run", metavar="RUN", help="a log file, - for standard input, or a run id")
-    p.add_argument("--baseline", metavar="B", help="a log file or a run id of the same data in BF16")
+    p.add_argument(
+        "--baseline",
+        action="append",
+        default=[],
+        metavar="B",
+        help="a log file or a run id of the same data in BF16; repeat it for twins, BF16 runs that differ by "
+        "chance only: they tell how large a gap must be to be one",
+    )
     p.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     p.add_argument("--server", metavar="URL", help="server of the run ids (default: FLOATSCOPE_URL)")
     p.add_argument("--token", metavar="T", help="its token (default: FLOATSCOPE_TOKEN)")
@@ -99,17 +107,17 @@ def _run(args: argparse.Namespace) -> int:
         recipes = recipes_of(args.recipes)
     except (ValueError, BadLimit) as error:
         return refused(PROG, str(error))
-    if args.run == args.baseline == "-":
-        return refused(PROG, "only one of the two can be standard input")
+    if [args.run, *args.baseline].count("-") > 1:
+        return refused(PROG, "only one of the runs can be standard input")
     reading = Reading(server, args.server is not None, format_name=args.format)
     try:
         run = read_run(args.run, reading)
     except UnreadableLog as error:
         return refused(PROG, f"{args.run}: {error}")
     try:
-        gap = reference_gap(run) if args.baseline is None else read_gap(run, args.baseline, reading)
+        gap = read_gaps(run, args.baseline, reading) if args.baseline else reference_gap(run)
     except UnreadableLog as error:
-        return refused(PROG, f"--baseline {args.baseline}: {error}")
+        return refused(PROG, str(error))
     framework: Framework | None = next((f for f in FRAMEWORKS if f == args.framework), None)
     try:
         advice = advise(

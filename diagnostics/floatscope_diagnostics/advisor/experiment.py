@@ -31,7 +31,7 @@ def experiment(chosen: Chosen, gap: Gap | None, common: Everywhere | None) -> st
     is_bf16 = all(one.to == "bf16" for one in chosen.layers)
     text += " (a layer in BF16 has no cast to measure)." if is_bf16 else "."
     if gap is not None and gap.is_real:
-        low, high = gap_closed_error_pct(gap.nats)
+        low, high = gap_closed_error_pct(gap.nats, gap.chance_nats)
         closed = 100.0 * chosen.closed
         text += (
             f" Compare with the reference: of the gap of {gap.nats:.3f} nats {closed:.0f} % should close "

@@ -61,12 +61,14 @@ def budget(name: str) -> float:
     return float(_table()["budget"][name]["value"])
 
 
-def gap_closed_error_pct(gap_nats: float) -> tuple[float, float]:
+def gap_closed_error_pct(gap_nats: float, chance_nats: float | None = None) -> tuple[float, float]:
     """What a predicted share of a gap was off by in the benchmark, lowest and highest, in points; and by how
-    much of this gap two runs without a fault differ by chance.
+    much of this gap two runs without a fault differ by chance. chance_nats: that, where twins of the
+    reference tell it; else what the benchmark's restless runs differ by.
     """
     table = _table()
-    chance = 100.0 * float(table["run_to_run_nats"]["value"]) / gap_nats
+    known = float(table["run_to_run_nats"]["value"]) if chance_nats is None else chance_nats
+    chance = 100.0 * known / gap_nats
     row = table["gap_closed_error_pct"]
     return float(row["low"]["value"]) - chance, float(row["high"]["value"]) + chance
 

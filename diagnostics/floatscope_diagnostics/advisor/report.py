@@ -96,6 +96,8 @@ def _gain(gain: Gain, style: Style, advice: Advice) -> Iterator[str]:
             if gain.gap_steps is None
             else f" (mean of steps {gain.gap_steps[0]:,} to {gain.gap_steps[1]:,})"
         )
+        if gain.gap_chance_nats is not None:
+            over += f", more than the {gain.gap_chance_nats:.2g} nats that chance explains"
         yield from _wrapped(
             f"gap to the reference {gain.gap_nats:.3f} nats{over}, of which {gain.gap_closed_pct:.0f} % "
             f"should close ({gain.gap_closed_low_pct or 0:.0f} to {gain.gap_closed_high_pct or 0:.0f} %)",

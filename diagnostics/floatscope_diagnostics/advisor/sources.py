@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,7 +16,7 @@ from floatscope.protocol.batch import Batch
 from floatscope.protocol.names import RUN_ID_PATTERN
 from floatscope.protocol.runinfo import RunInfo
 from floatscope_diagnostics.advisor.evidence import Histogram
-from floatscope_diagnostics.advisor.gap import Gap, gap_of
+from floatscope_diagnostics.advisor.gap import Gap, gap_of, gap_to_twins
 from floatscope_diagnostics.compare.pairing import NotComparable, pair
 from floatscope_diagnostics.compare.side import side_of
 from floatscope_diagnostics.compare.sources import MAX_FETCHED_BYTES, Reading, read_side, refusal
@@ -77,6 +77,17 @@ def read_gap(run: Read, baseline: str, reading: Reading) -> Gap:
     if gap is None:
         raise UnreadableLog("fewer than 20 steps have a finite loss in both runs; a gap needs 20")
     return gap
+
+
+def read_gaps(run: Read, baselines: Sequence[str], reading: Reading) -> Gap:
+    """The gap to the mean of the baseline and its twins. Raises UnreadableLog with the bad one's name."""
+    gaps = []
+    for name in baselines:
+        try:
+            gaps.append(read_gap(run, name, reading))
+        except UnreadableLog as error:
+            raise UnreadableLog(f"--baseline {name}: {error}") from error
+    return gap_to_twins(gaps)
 
 
 def reference_gap(run: Read) -> Gap | None:

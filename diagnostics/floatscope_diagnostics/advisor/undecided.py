@@ -8,7 +8,7 @@ import numpy as np
 
 from floatscope_diagnostics.advisor.advice import NotDecided
 from floatscope_diagnostics.advisor.evidence import Evidence, TensorEvidence
-from floatscope_diagnostics.advisor.gap import MARGIN_NATS, Gap
+from floatscope_diagnostics.advisor.gap import Gap
 from floatscope_diagnostics.advisor.other_scalings import is_all_zero
 from floatscope_diagnostics.advisor.problems import MIN_ROWS, Found
 from floatscope_diagnostics.advisor.words import counted
@@ -68,12 +68,18 @@ def gaps_of_the_log(evidence: Evidence, gap: Gap | None) -> Iterable[NotDecided]
             "Without a baseline or a reference loss the gap is not known, and how much of it "
             "would close cannot be said.",
         )
+    elif gap.nats < -gap.least_nats:
+        yield NotDecided(
+            "no_gap",
+            f"The run is {-gap.nats:.4f} nats better than its reference: there is no gap to close. Early in "
+            "training a crippled model can be ahead for a while.",
+        )
     elif not gap.is_real:
         yield NotDecided(
             "no_gap",
             f"The run is {gap.nats:+.4f} nats from its reference (interval {gap.low_nats:+.4f} to "
-            f"{gap.high_nats:+.4f}), within what healthy runs differ by ({MARGIN_NATS} nats): there is no "
-            "gap to close.",
+            f"{gap.high_nats:+.4f}), within what healthy runs differ by ({gap.least_nats:.2g} nats): there "
+            "is no gap to close.",
         )
 
 

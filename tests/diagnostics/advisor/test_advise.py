@@ -10,7 +10,7 @@ import pytest
 
 from floatscope_diagnostics.advisor.advice import FRAMEWORKS, Advice, Framework
 from floatscope_diagnostics.advisor.advise import advise
-from floatscope_diagnostics.advisor.gap import Gap, gap_of
+from floatscope_diagnostics.advisor.gap import Gap, gap_of, gap_to_twins
 from floatscope_diagnostics.advisor.limits import limits_with
 from tests.diagnostics.advisor.made_runs import LAYERS, batches, rows, run_info
 
@@ -322,6 +322,31 @@ def test_a_gap_needs_twenty_steps_and_ignores_what_is_not_finite() -> None:
     assert gap is not None
     assert gap.nats == pytest.approx(0.1)
     assert gap.is_real
+
+
+def test_twins_of_the_baseline_say_how_large_a_gap_must_be() -> None:
+    """Far apart they leave no gap to close; close together they promise more than the benchmark's runs do."""
+    bad = {"blocks.1.mlp.fc2/grad_output": VANISH}
+    apart = gap_to_twins([Gap(n, n - 0.01, n + 0.01, (200, 299)) for n in (0.06, 0.16, 0.11)])
+    close = gap_to_twins([Gap(n, n - 0.01, n + 0.01, (200, 299)) for n in (0.1175, 0.1177, 0.1173)])
+    assert apart.nats == pytest.approx(0.11)
+    assert apart.chance_nats == pytest.approx(4.3027 * 0.05 * (4 / 3) ** 0.5, rel=1e-3)
+    assert not apart.is_real
+    assert close.is_real
+    assert "no_gap" in codes(advised(bad, gap=apart))
+    assert advised(bad, gap=apart).predicted.gap_closed_pct is None
+    low = advised(bad, gap=close).predicted.gap_closed_low_pct
+    alone = advised(bad, gap=Gap(0.1175, 0.1, 0.13, (200, 299))).predicted.gap_closed_low_pct
+    assert low is not None
+    assert alone is not None
+    assert low > alone + 40.0
+
+
+def test_a_run_ahead_of_its_baseline_is_not_called_within_chance() -> None:
+    [told] = [
+        n.sentence for n in advised(gap=Gap(-0.1, -0.12, -0.08, (200, 299))).not_decided if n.code == "no_gap"
+    ]
+    assert "0.1000 nats better" in told
 
 
 def test_a_gpu_that_cannot_run_a_recipe_does_not_get_it() -> None:

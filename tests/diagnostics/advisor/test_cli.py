@@ -90,6 +90,22 @@ def test_a_baseline_gives_the_gap(bad: str, tmp_path: Path, capsys: pytest.Captu
     assert predicted["gap_steps"] == [226, 298], "the last 37 of 150 rows, two steps apart"
 
 
+def test_twins_are_baselines_that_are_named_besides(
+    bad: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def base(name: str, off: float) -> str:
+        made = [{**row, "loss": 2.3 + off} for row in rows(VANISH)]
+        return str(write_log(tmp_path / name, made, run_info()))
+
+    names = [base("b.jsonl", 0.0), base("twin.jsonl", 0.002), base("third.jsonl", -0.002)]
+    assert main([bad, *(word for name in names for word in ("--baseline", name)), "--json"]) == 1
+    predicted = document(capsys)["predicted"]
+    assert predicted["gap_nats"] == pytest.approx(0.2)
+    assert predicted["gap_chance_nats"] == pytest.approx(0.002 * 4.3027 * (4 / 3) ** 0.5, rel=1e-3)
+    assert main([bad, "--baseline", names[0], "--baseline", str(tmp_path / "no.jsonl")]) == 2
+    assert "no.jsonl: no such file" in capsys.readouterr().err
+
+
 def test_a_reference_loss_of_the_run_itself_gives_the_gap(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
