@@ -83,7 +83,8 @@ def value_words(value: float | None, decimals: int | None = None) -> str:
         return "0"
     least = 10.0**-decimals
     if abs(value) < least / 2:
-        return f"< {least:g}" if value > 0 else f"> \u2212{least:g}"
+        sign = "<\u00a0" if value > 0 else ">\u00a0\u2212"  # a line may not end between sign and number
+        return f"{sign}{least:g}"
     return f"{value:,.{decimals}f}".replace("-", "\u2212")
 
 

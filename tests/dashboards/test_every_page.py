@@ -29,6 +29,17 @@ BROKEN, ONE_STEP, NO_TENSORS, EMPTY = "all-nan", "one-step", "no-tensors", "no-s
 READY = """() => [...document.querySelectorAll('.plot')].every((plot) =>
   !plot.checkVisibility() || plot.getBoundingClientRect().top > innerHeight ||
   plot.querySelector('.main-svg, .note, p'))"""
+SPILLED = """() => [...document.querySelectorAll('.card *')].filter((one) => {
+  const text = [...one.childNodes].find((child) => child.nodeType === 3 && child.data.trim());
+  if (!text || one.closest('svg, .sr') || !one.checkVisibility()) return false;
+  const card = one.closest('.card');
+  for (let box = one; box !== card; box = box.parentElement)
+    if (getComputedStyle(box).overflowX !== 'visible') return false;
+  const range = document.createRange();
+  range.selectNodeContents(text);
+  return range.getBoundingClientRect().right > card.getBoundingClientRect().right + 1;
+}).map((one) => one.outerHTML.slice(0, 120))"""
+"""Texts that stand out of their card."""
 SMALLEST_TEXT_PX = """() => Math.min(...[...document.querySelectorAll('body *')]
   .filter((one) => !one.closest('svg') && one.checkVisibility() &&
     [...one.childNodes].some((child) => child.nodeType === 3 && child.data.trim()))
@@ -111,6 +122,7 @@ def test_every_page(browser: Browser, server: RealServer, look: str) -> None:
             found = {
                 "axe": violations(page),
                 "too wide": page.evaluate(TOO_WIDE),
+                "spilled": page.evaluate(SPILLED),
                 "small text": page.evaluate(SMALLEST_TEXT_PX) < 11,
                 "markup": page.evaluate("'stolen' in window"),
                 "no title": "floatscope" not in page.title(),

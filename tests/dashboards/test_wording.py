@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 
-from floatscope_dashboards import sparkline
+from floatscope_dashboards import sparkline, wording
 from floatscope_dashboards.pages import Pages
 from floatscope_dashboards.wording import (
     CAUSES,
@@ -55,6 +56,12 @@ def test_numbers(value: float | None, text: str) -> None:
 )
 def test_durations(seconds: float, text: str) -> None:
     assert Pages().say("en").duration(seconds) == text
+
+
+def test_plurals_of_templates_are_called_as_the_catalogue_finds_them() -> None:
+    """The tool reads ``plural(...)`` in a template, not ``say.plural(...)``: that would stay English."""
+    templates = Path(wording.__file__).parent / "templates"
+    assert [path.name for path in templates.glob("*.html") if "say.plural(" in path.read_text()] == []
 
 
 def test_json_numbers_are_read_strictly() -> None:

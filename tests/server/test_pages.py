@@ -177,8 +177,8 @@ def test_a_figure_with_fixed_decimals_never_shows_a_small_number_as_zero() -> No
         0.0: "0.00",
         4.126: "4.13",
         -1.5: "\u22121.50",
-        0.004: "< 0.01",
-        -7e-5: "> \u22120.01",
+        0.004: "<\u00a00.01",
+        -7e-5: ">\u00a0\u22120.01",
         float("nan"): "NaN",
     }
     assert [number_words(value, decimals=2) for value in cases] == list(cases.values())

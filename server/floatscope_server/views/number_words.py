@@ -17,7 +17,7 @@ def number_words(value: float, *, decimals: int | None = None) -> str:
     if decimals is not None:
         least = 10.0**-decimals
         if 0 < size < least:
-            return f"< {least:g}" if value > 0 else f"> {MINUS}{least:g}"
+            return f"<\u00a0{least:g}" if value > 0 else f">\u00a0{MINUS}{least:g}"
         return sign + f"{size:.{decimals}f}"
     if size != 0 and not 1e-3 <= size < 1e5:
         return sign + f"{size:.2e}"
