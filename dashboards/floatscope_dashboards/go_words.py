@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,12 +102,12 @@ def decision(view: CompareView, say: Say) -> Decision:
             say("These two runs cannot be compared"), view.why_not, (),
         )  # fmt: skip
     verdict = as_text(go.get("verdict"))
-    why = " ".join((as_text(go.get("sentence")), *_failed(go, verdict)))
+    why = _said((as_text(go.get("sentence")), *_failed(go, verdict)), say)
     further = as_text(go.get("next"))
     said = _remarks(view, go, why, say)
-    if further and verdict == "not_yet" and further not in why:
-        said = (say("Next: {what}", what=further), *said)
-    tone, icon, word, glyph = _look(verdict, say)
+    if further and verdict == "not_yet" and say.engine(further) not in why:
+        said = (say("Next: {what}", what=say.engine(further)), *said)
+    tone, icon, word, glyph = _look(verdict, say) if _decidable(go) else _refused_look(say)
     big, big_note = _big(go, verdict, say)
     return Decision(tone, icon, word, glyph, _title(view, go, verdict, say), why, said, big, big_note)
 
@@ -167,13 +167,13 @@ def first_parted(view: CompareView, say: Say) -> tuple[str, str, str] | None:
 
 
 def _remarks(view: CompareView, go: Mapping[str, Any], why: str, say: Say) -> tuple[str, ...]:
-    """What keeps the pair from being decided, gravest first, then what else a reader must know. What the
-    engine says in English stands in for the page's own words only in English.
+    """What keeps the pair from being decided, gravest first, then what else a reader must know. why: what has
+    been told already. What the engine says stands in for the page's own words only in English.
     """
     found = go.get("refused")
     items = [item for item in found if isinstance(item, Mapping)] if isinstance(found, list) else []
     items.sort(key=lambda item: item.get("blocks") is False)
-    known = {as_text(item.get("code")): as_text(item.get("sentence")) for item in items}
+    known = {as_text(item.get("code")): say.engine(as_text(item.get("sentence"))) for item in items}
     own = dict(remarks(view, say))
     if say.language == ENGLISH:
         own = {code: text for code, text in own.items() if code not in known}
@@ -190,12 +190,25 @@ def _remarks(view: CompareView, go: Mapping[str, Any], why: str, say: Say) -> tu
     return (*told, *own.values())
 
 
+def _said(sentences: Iterable[str], say: Say) -> str:
+    """Sentences of the engine, one after the other."""
+    return " ".join(say.engine(text) for text in sentences).replace("。 ", "。")
+
+
 def _look(verdict: str, say: Say) -> tuple[str, str, str, str]:
     if verdict == "go":
         return "v-ok", "ok", say("Go"), "\u2713"
     if verdict == "no_go":
         return "v-crit", "crit", say("No go"), "\u25b2"
     return "v-warn", "dots", say("Not yet"), "\u25cf"
+
+
+def _refused_look(say: Say) -> tuple[str, str, str, str]:
+    return "v-warn", "other", say("Cannot be decided"), "\u25cb"
+
+
+def _decidable(go: Mapping[str, Any]) -> bool:
+    return go.get("decidable") is not False
 
 
 def _title(view: CompareView, go: Mapping[str, Any], verdict: str, say: Say) -> str:
@@ -217,13 +230,13 @@ def _title(view: CompareView, go: Mapping[str, Any], verdict: str, say: Say) -> 
             said = "" if by is None else with_nats(nats(by, signed=False), say)
             return say(FAILED[failed], by=said, **names)
         return say("No go for {run} against {baseline}", **names)
+    if not _decidable(go):
+        return say("{run} and {baseline} cannot be decided as they are", **names)
     more = as_int(go.get("more_steps"))
     if more:
         return say.plural(
             "Not yet: about {n} more step would decide", "Not yet: about {n} more steps would decide", more
         )
-    if any(item.get("blocks") is not False for item in go.get("refused") or () if isinstance(item, Mapping)):
-        return say("Not yet: these two runs cannot be decided as they are")
     if gates.get("fp8_health", {}).get("state") == "undecided":
         return say("Not yet: {run} still has a fault of its number formats", run=view.run.name)
     open_ones = [
@@ -250,7 +263,7 @@ def _big(go: Mapping[str, Any], verdict: str, say: Say) -> tuple[str, str]:
         return f"\u2248\u202f{more:,}", say("more steps")
     states = [gate.get("state") for gate in _gates(go)]
     asked = [state for state in states if state != "not_checked"]
-    if not asked:
+    if not asked or not _decidable(go):
         return "", ""
     return say("{n} of {all}", n=states.count("pass"), all=len(states)), say("gates pass")
 
@@ -286,7 +299,7 @@ def _gate(item: Mapping[str, Any], say: Say) -> GateLine:
         say(LABELS[name]) if name in LABELS else name,
         "" if value is None else _with_unit(value, unit, say),
         say(", ").join(notes),
-        as_text(item.get("sentence")),
+        say.engine(as_text(item.get("sentence"))),
     )
 
 

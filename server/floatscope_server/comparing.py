@@ -8,14 +8,14 @@ says how many steps that were.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import Connection
 
 from floatscope_diagnostics.compare.casts import LossyCast, lossy_casts
-from floatscope_diagnostics.compare.document import document
+from floatscope_diagnostics.compare.document import document, with_go
 from floatscope_diagnostics.compare.drawing import Range, drawn
 from floatscope_diagnostics.compare.go import decide
 from floatscope_diagnostics.compare.health import Health, health_of
@@ -88,13 +88,13 @@ class Compared:
     found: Comparison
     rows: TensorRows | None
 
-    def document(self) -> dict[str, Any]:
-        """As ``floatscope compare --json``."""
+    def document(self, go: Mapping[str, Any]) -> dict[str, Any]:
+        """As ``floatscope compare --json``, with the decision."""
         made = document(self.found)
         for place, side in enumerate(("run", "baseline")):  # the sides are remembered without their tensors
             described = (self.found.run, self.found.base)[place].run.tensors
             made[side]["tensors"] = len(described) if self.rows is None else self.rows.tensors[place]
-        return made
+        return with_go(made, go)
 
     def series(self, *, points: int, shown: Range | None = None) -> dict[str, Any]:
         """What is drawn."""

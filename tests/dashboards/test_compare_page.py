@@ -234,7 +234,8 @@ def test_what_keeps_a_pair_from_being_decided_is_said_once(shown: Shown) -> None
     other = np.random.default_rng(9).normal(2.0, 0.3, 400)
     unlike = view((apart(0.0)[0], rows_of(other.tolist())))
     told = decision(unlike, shown.say)
-    assert told.title == "Not yet: these two runs cannot be decided as they are"
+    assert told.title == "fp8 and bf16 cannot be decided as they are"
+    assert (told.word, told.big) == ("Cannot be decided", "")
     assert "did not see the same batches" in told.why
     assert not any("Not paired" in text for text in told.remarks)
     chinese = Shown(language="zh-CN").say

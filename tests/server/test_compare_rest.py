@@ -158,7 +158,9 @@ def test_what_speaks_against_it_is_told(client: Client) -> None:
     assert [note["code"] for note in found["notes"]] == ["other_vocabulary", "other_batch", "other_project"]
     twice = client.get("/api/v1/compare?run=one&baseline=one").json
     assert [note["code"] for note in twice["notes"]] == ["same_run"]
-    assert twice["decision"] == "same"
+    for refused in (found, twice):
+        assert (refused["decision"], refused["go"]["decidable"]) == ("undecided", False)
+        assert refused["summary"] == refused["go"]["sentence"]
     short = client.get("/api/v1/compare?run=one&baseline=two&to=0").json
     assert short["decision"] == "undecided"
     assert short["difference"]["whole"]["low"] == "-Infinity"

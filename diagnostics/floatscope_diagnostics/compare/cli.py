@@ -9,8 +9,8 @@ import os
 import sys
 from collections.abc import Sequence
 
-from floatscope_diagnostics.command import FOUND, OK, refused, run_command
-from floatscope_diagnostics.compare.document import document
+from floatscope_diagnostics.command import FOUND, OK, UNREADABLE, refused, run_command
+from floatscope_diagnostics.compare.document import document, with_go
 from floatscope_diagnostics.compare.eval_files import UnreadableEvals, read_evals
 from floatscope_diagnostics.compare.gate import Go
 from floatscope_diagnostics.compare.go import decide
@@ -61,9 +61,10 @@ go / no-go asks for more: by default the smaller of 0.01 nats and 0.25 % of the 
 both.
 
 exit codes: 0 no difference beyond the margin, or too little data to tell (see "decision" in --json), 1 a
-difference beyond the margin, either way, 2 an input could not be read, the runs share no steps, or wrong
-usage, 3 internal error. 0 and 1 do NOT say go or no-go: a no-go may exit with 0. A script that waits for the
-decision needs --fail-on no-go (1 for no-go, else 0) or --fail-on not-yet (0 for go alone)."""
+difference beyond the margin, either way, 2 the pair cannot be decided (other batches, tokenizer, model; no
+steps in common), an input could not be read, or wrong usage, 3 internal error. 0 and 1 do NOT say go or
+no-go: a no-go may exit with 0. A script that waits for the decision needs --fail-on no-go (1 for no-go, else
+0) or --fail-on not-yet (0 for go alone); 2 and 3 stay."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -140,13 +141,11 @@ def _run(args: argparse.Namespace) -> int:
         except OutputError as error:
             return refused(PROG, str(error))
     if args.json:
-        made = {**document(found), **plain_object({"go": go.to_json()})}
-        print(json.dumps(made, allow_nan=False))
+        print(json.dumps(with_go(document(found), plain_object(go.to_json())), allow_nan=False))
     elif args.html != STDOUT:
         style = style_of(sys.stdout, os.environ)
         print(report(found, style, go), end="")
-        of = "decision" if args.fail_on else "difference; --fail-on makes it that of the decision"
-        print(f"\nExit code {code}. It is that of the {of}. As JSON: --json.")
+        print(f"\nExit code {code}. {_meant(go, args.fail_on)} As JSON: --json.")
     sys.stdout.flush()
     return code
 
@@ -163,10 +162,22 @@ def _compared(run: str, base: str, reading: Reading, settings: Settings) -> Comp
 
 
 def exit_code(found: Comparison, go: Go, fail_on: str | None) -> int:
-    """1 for a difference beyond the margin, else 0; with ``fail_on`` 1 for the verdicts it names."""
+    """1 for a difference beyond the margin, else 0; with ``fail_on`` 1 for the verdicts it names. UNREADABLE
+    for a pair that cannot be decided.
+    """
+    if not go.decidable:
+        return UNREADABLE
     if fail_on is not None:
         return FOUND if go.verdict == "no_go" or (fail_on == "not-yet" and go.verdict != "go") else OK
     return FOUND if found.decision in ("worse", "better") else OK
+
+
+def _meant(go: Go, fail_on: str | None) -> str:
+    """What the exit code is that of."""
+    if not go.decidable:
+        return "This pair cannot be decided."
+    of = "decision" if fail_on else "difference; --fail-on makes it that of the decision"
+    return f"It is that of the {of}."
 
 
 def _confidence(text: str) -> float:

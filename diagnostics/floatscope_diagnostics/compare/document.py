@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from floatscope_diagnostics.compare.judge import Comparison, NonFinite, Parting, Window
@@ -84,6 +85,16 @@ def document(c: Comparison) -> dict[str, Any]:
             "method": METHOD,
         }
     )
+
+
+def with_go(made: Mapping[str, Any], go: Mapping[str, Any]) -> dict[str, Any]:
+    """The document with the decision. Of a pair that is refused nothing else is said of worse or better: a
+    difference of other data or of another model is not one of the precision.
+    """
+    if go["decidable"]:
+        return {**made, "go": go}
+    needed = {**made["needed"], "more_steps": None}
+    return {**made, "decision": "undecided", "summary": go["sentence"], "needed": needed, "go": go}
 
 
 def _side(side: Side) -> dict[str, Any]:

@@ -109,6 +109,11 @@ class Go:
     evals: tuple[EvalRow, ...] = ()
     refused: tuple[Refusal, ...] = ()
 
+    @property
+    def decidable(self) -> bool:
+        """Whether the two runs can be held against each other at all."""
+        return not any(r.blocks for r in self.refused)
+
     def gate(self, name: GateName) -> Gate:
         """The gate of that name. Raises KeyError."""
         for gate in self.gates:
@@ -120,6 +125,7 @@ class Go:
         """The value of "go" in the document of ``floatscope compare --json``."""
         return {
             "verdict": self.verdict,
+            "decidable": self.decidable,
             "sentence": self.sentence,
             "gates": [gate.to_json() for gate in self.gates],
             "more_steps": self.more_steps,

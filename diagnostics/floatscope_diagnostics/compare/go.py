@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from floatscope_diagnostics.compare.drift import TIMES_AHEAD, drift_of
@@ -23,7 +24,7 @@ from floatscope_diagnostics.compare.judge import Comparison
 from floatscope_diagnostics.compare.limits import Limits
 from floatscope_diagnostics.compare.loss_gates import drift_gate, loss_gate
 from floatscope_diagnostics.compare.quality import beta_of, quality_of
-from floatscope_diagnostics.compare.refusals import refusals
+from floatscope_diagnostics.compare.refusals import next_pair, refusals
 from floatscope_diagnostics.compare.seeds import Seeds, seeds_of
 from floatscope_diagnostics.compare.settled import Settled, settled
 from floatscope_diagnostics.compare.speed_gates import cost_gate, speed_gate
@@ -68,7 +69,7 @@ def decide(
     found_evals = None if evals is None else compare_evals(evals[0], evals[1], limits.eval_points)
     refused = refusals(c, speed, health)
     faults = open_faults(health[0], health[1], c.casts or ())
-    gates = (
+    gates: tuple[Gate, ...] = (
         loss_gate(c, part, loss, seeds),
         drift_gate(drift_of(part, margin, planned_last_step=planned_last), margin, planned_last, seeds),
         held_out_gate(c.run, c.base, part, margin),
@@ -80,6 +81,11 @@ def decide(
         speed_gate(speed, limits),
         cost_gate(speed, quality, limits, why_no_quality),
     )
+    rows = () if found_evals is None else found_evals.rows
+    if any(r.blocks for r in refused):
+        gates = tuple(gate if gate.name == "fp8_health" else _not_judged(gate) for gate in gates)
+        rows = tuple(replace(row, state="not_checked") for row in rows)
+        quality = None
     needed = _needed(limits, health[0])
     verdict = _verdict(gates, refused, needed)
     next_step, more = _next(verdict, gates, refused, needed)
@@ -94,9 +100,17 @@ def decide(
         more_steps=more,
         next_step=next_step,
         quality=quality,
-        evals=() if found_evals is None else found_evals.rows,
+        evals=rows,
         refused=refused,
     )
+
+
+def _not_judged(gate: Gate) -> Gate:
+    """A gate that would hold the run against a baseline that it cannot be held against."""
+    return Gate(
+        gate.name, "not_checked", "Not judged: the two runs cannot be compared.", limit=gate.limit,
+        unit=gate.unit,
+    )  # fmt: skip
 
 
 def _needed(limits: Limits, health: Health | None) -> frozenset[GateName]:
@@ -135,7 +149,7 @@ def _next(
         return "", 0
     blocking = [r for r in refused if r.blocks]
     if blocking:
-        return "A pair that can be compared.", None
+        return next_pair([r.code for r in blocking]), None
     keeping = [g for g in gates if _keeps_open(g, needed)]
     open_gates = [g for g in keeping if g.next_step]
     order = ("fp8_health", "evals", "speed", "cost", "loss", "stability", "held_out", "drift")
@@ -182,8 +196,7 @@ def _sentence(
         return f"No-go, for these {length}: {_listed(failed)}."
     blocking = [r for r in refused if r.blocks]
     if blocking:
-        also = f" Apart from that: {_listed(failed)}." if failed else ""
-        return f"Cannot be decided from these {length}. {blocking[0].sentence}{also}"
+        return f"This pair cannot be decided. {blocking[0].sentence}"
     keeping = [g for g in gates if _keeps_open(g, needed)]
     faulty = any(g.name == "fp8_health" and g.state == "undecided" for g in keeping)
     rest = [_OPEN[g.name] for g in keeping if not (faulty and g.name == "fp8_health")]

@@ -12,7 +12,7 @@ import numpy as np
 
 from floatscope_diagnostics import reports
 from floatscope_diagnostics.compare.gate import Go
-from floatscope_diagnostics.compare.go_report import MARKS, NAMES, SIGNS, limits_text
+from floatscope_diagnostics.compare.go_report import MARKS, NAMES, limits_text, sign_of
 from floatscope_diagnostics.compare.judge import Comparison
 from floatscope_diagnostics.compare.settled import settled
 from floatscope_diagnostics.compare.words import sentence, signed
@@ -28,7 +28,7 @@ WIDTH, HEIGHT, LEFT, BINS = 700, 150, 64, 160
 
 def go_page(c: Comparison, go: Go) -> str:
     """The whole document."""
-    sign, _role = SIGNS[go.verdict]
+    sign, _role = sign_of(go)
     style = resources.files(reports).joinpath("page.css").read_text(encoding="utf-8")
     now = datetime.now(timezone.utc).strftime("%d %b %Y, %H:%M UTC")
     names = f"{_text(c.run.name)} against {_text(c.base.name)}"
@@ -90,7 +90,8 @@ def _evals(go: Go) -> Iterator[str]:
 
 
 def _facts(c: Comparison, go: Go) -> Iterator[str]:
-    rows = [("Limits", limits_text(go)), ("Difference", sentence(c)), ("Paired", c.pairs.why)]
+    said = sentence(c) if go.decidable else "Not judged: the two runs cannot be compared."
+    rows = [("Limits", limits_text(go)), ("Difference", said), ("Paired", c.pairs.why)]
     first = c.tensors.first[0] if c.tensors.first else None
     if first is not None:
         rows.append(("First tensor", f"{first.tensor} at step {first.step:,} ({first.stat}, {first.order})"))

@@ -14,6 +14,7 @@ LEAD = 14
 SIGNS = {
     "go": ("✓ GO", "ok"), "no_go": ("▲ NO-GO", "critical"), "not_yet": ("● NOT YET", "warning"),
 }  # fmt: skip
+REFUSED = "○ CANNOT BE DECIDED", "warning"
 MARKS = {"pass": "✓", "fail": "▲", "undecided": "●", "not_checked": "-"}
 ROLES = {"pass": "ok", "fail": "critical", "undecided": "warning", "not_checked": "faint"}
 NAMES = {
@@ -24,14 +25,15 @@ NAMES = {
 
 def go_lines(go: Go, style: Style) -> Iterator[str]:
     """Line by line."""
-    sign, role = SIGNS[go.verdict]
+    sign, role = sign_of(go)
     yield style.paint(sign, role)
     yield from _wrapped("  ", go.sentence)
     if go.next_step:
         yield from _wrapped("  ", f"Next: {go.next_step}")
     yield ""
     for gate in go.gates:
-        yield from _gate(gate, style)
+        if go.decidable or gate.name == "fp8_health":
+            yield from _gate(gate, style)
     for row in go.evals:
         band = "" if row.low is None or row.high is None else f" [{row.low:+.2f}, {row.high:+.2f}]"
         text = (
@@ -43,6 +45,11 @@ def go_lines(go: Go, style: Style) -> Iterator[str]:
             continue
         yield from _wrapped(f"{'Refused' if refusal.blocks else 'Without':<{LEAD}}", refusal.sentence)
     yield from _wrapped(f"{'Limits':<{LEAD}}", limits_text(go))
+
+
+def sign_of(go: Go) -> tuple[str, str]:
+    """The verdict with its mark, and its role in colour."""
+    return SIGNS[go.verdict] if go.decidable else REFUSED
 
 
 def limits_text(go: Go) -> str:

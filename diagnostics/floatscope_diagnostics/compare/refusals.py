@@ -6,7 +6,7 @@ Blocking: the loss difference would not be that of the precision. Not blocking: 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from floatscope_diagnostics.compare.gate import Refusal
@@ -25,6 +25,27 @@ OPTIMIZER = ("optimizer", "weight_decay", "betas", "beta1", "beta2", "clip", "gr
 MODEL = ("layers", "num_layers", "n_layers", "width", "hidden_size", "d_model", "heads", "num_heads")
 DEPTH = 4
 MAX_TEXT = 60
+
+
+_SAME = {
+    "other_data": "batches in the same order", "other_vocabulary": "vocabulary",
+    "other_tokenizer": "tokenizer", "other_tokens_per_step": "tokens per step", "other_batch": "batch size",
+    "other_length": "sequence length", "other_model": "model", "other_optimizer": "optimizer",
+    "other_learning_rate": "learning rate", "little_overlap": "steps",
+}  # fmt: skip
+"""What a baseline must have in common with the run, by what is refused."""
+
+
+def next_pair(codes: Sequence[str]) -> str:
+    """What to compare instead of a pair that is refused for these reasons."""
+    if "same_run" in codes:
+        return "Name another run as the baseline."
+    same = [_SAME[code] for code in codes if code in _SAME]
+    if not same:
+        return "A healthy baseline."
+    what = " and the same ".join([", the same ".join(same[:-1]), same[-1]] if len(same) > 1 else same)
+    healthy = " healthy" if "baseline_ill" in codes else ""
+    return f"A{healthy} baseline with the same {what}, so that only the precision differs."
 
 
 def refusals(

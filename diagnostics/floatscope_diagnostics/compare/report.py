@@ -35,6 +35,8 @@ def report(c: Comparison, style: Style, go: Go | None = None) -> str:
     lines = [*_head(c), ""]
     if go is not None:
         lines += [*go_lines(go, style), ""]
+    if go is not None and not go.decidable:
+        return "\n".join([*lines, *_refused(c)]).rstrip() + "\n"
     sign, severity = SIGNS[c.decision]
     lines.append(style.paint(sign, severity))
     lines += _wrapped("  ", sentence(c))
@@ -42,7 +44,7 @@ def report(c: Comparison, style: Style, go: Go | None = None) -> str:
         lines += _wrapped("  ", _beside_decision(c, go))
     lines.append("")
     lines += _entry("Paired" if c.pairs.paired else "Not paired", _pairing(c))
-    lines += list(_differences(c))
+    lines += list(_differences(c, c.judged))
     lines += list(_curve(c))
     lines += _entry("Separation", _separation(c))
     if c.loud is not None:
@@ -61,10 +63,23 @@ def report(c: Comparison, style: Style, go: Go | None = None) -> str:
             f"{d.base:.3g}): this compares more than the precision",
         )
     lines += _entry("Method", _method(c))
+    lines += _notes(c)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _refused(c: Comparison) -> Iterator[str]:
+    """What was measured all the same, without a word on which run is the better one."""
+    yield from _wrapped("", "Measured all the same; it is not what the precision does:")
+    yield from _entry("Paired" if c.pairs.paired else "Not paired", _pairing(c))
+    yield from _differences(c, None)
+    yield from _tensors(c.tensors)
+    yield from _notes(c)
+
+
+def _notes(c: Comparison) -> Iterator[str]:
     for side in (c.run, c.base):
         for note in side.notes:
-            lines += _entry("Note", f"{side.label}: {note}")
-    return "\n".join(lines).rstrip() + "\n"
+            yield from _entry("Note", f"{side.label}: {note}")
 
 
 def _beside_decision(c: Comparison, go: Go) -> str:
@@ -109,7 +124,7 @@ def _pairing(c: Comparison) -> str:
     return text
 
 
-def _differences(c: Comparison) -> Iterator[str]:
+def _differences(c: Comparison, judged: Window | None) -> Iterator[str]:
     percent = f"{100 * c.settings.confidence:g} %"
     for name, window in (("Whole", c.whole), ("Last part", c.last)):
         if window is None:
@@ -117,7 +132,7 @@ def _differences(c: Comparison) -> Iterator[str]:
         band, noise = window.band, window.band.noise
         yield (
             f"{name:<{LEAD}}{signed(band.mean)} nats, {percent} band {signed(band.low)} to "
-            f"{signed(band.high)}{'   <- judged' if _same(window, c.judged) else ''}"
+            f"{signed(band.high)}{'   <- judged' if _same(window, judged) else ''}"
         )
         yield (
             f"{'':<{LEAD}}steps {window.first_step:,} to {window.last_step:,}: {window.pairs:,} pairs worth "

@@ -9,6 +9,7 @@ from floatscope_server.openapi.shapes import (
     ANY_OBJECT,
     COUNT,
     FINITE,
+    FLAG,
     NUMBER,
     TEXT,
     Shape,
@@ -72,6 +73,7 @@ _GATE = obj(
 _GO = obj(
     {
         "verdict": one_of(("go", "no_go", "not_yet")),
+        "decidable": FLAG,
         "sentence": TEXT,
         "gates": array(_GATE),
         "more_steps": nullable(COUNT),

@@ -89,8 +89,8 @@ def compare_runs(
     series = found.series(points=points, shown=_shown(shown_from, shown_to, found))
     rows = found.rows
     read = None if rows is None else {"read": list(rows.read), "logged": list(rows.logged)}
-    extra = {"go": go, "tensor_rows": read, "notes": [note.to_json() for note in notes], "series": series}
-    return Numbers(found.document() | extra, headers=headers)
+    extra = {"tensor_rows": read, "notes": [note.to_json() for note in notes], "series": series}
+    return Numbers(found.document(go) | extra, headers=headers)
 
 
 def _limits(**given: str | None) -> AskedLimits:

@@ -172,7 +172,7 @@ def compare_view(
     document, corrected = None, query.corrected
     if found is not None:
         go, refused = _decided(c, services, own, other, asked, found, query.limits)
-        document = found.document() | {"go": go}
+        document = found.document(go)
         corrected += refused
     span = _common(own, other, query)
     sides = [_side(c, services, run, info, span) for run, info in zip((own, other), described, strict=True)]

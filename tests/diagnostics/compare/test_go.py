@@ -269,8 +269,12 @@ def test_what_cannot_be_compared_is_refused(changes: dict[str, Any], code: str) 
         return
     assert blocking == [code]
     assert go.verdict == "not_yet"
-    assert go.sentence.startswith("Cannot be decided")
-    assert go.next_step.startswith("A pair that can be compared")
+    assert not go.decidable
+    assert go.sentence.startswith("This pair cannot be decided.")
+    assert go.next_step.startswith("A baseline with the same ")
+    judged = {name for name, state in states(go).items() if state != "not_checked"}
+    assert judged == {"fp8_health"}
+    assert go.quality is None
 
 
 def test_other_data_is_refused() -> None:

@@ -35,7 +35,7 @@ def logs(tmp_path: Path) -> dict[str, str]:
         "good": log(tmp_path / "fp8.jsonl", 0.0, 0.7),
         "worse": log(tmp_path / "worse.jsonl", 0.05, 0.7),
         "base": log(tmp_path / "bf16.jsonl", 0.0, 1.0),
-        "other": log(tmp_path / "words.jsonl", 0.0, 0.7, vocab_size=9),
+        "words": log(tmp_path / "words.jsonl", 0.05, 0.7, vocab_size=9),
         "vocab": log(tmp_path / "vocab.jsonl", 0.0, 1.0, vocab_size=8),
     }
 
@@ -97,10 +97,28 @@ def test_json_has_the_decision(logs: dict[str, str], capsys: pytest.CaptureFixtu
 def test_a_pair_that_cannot_be_compared_is_refused_with_its_reason(
     logs: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([logs["other"], logs["vocab"], "--fail-on", "not-yet"]) == 1
-    text = capsys.readouterr().out
-    assert "NOT YET" in text
-    assert "The vocabularies differ (9 against 8 tokens)" in text
+    for options in ([], ["--fail-on", "not-yet"], ["--fail-on", "no-go"]):
+        assert main([logs["words"], logs["vocab"], *options]) == 2
+        text = capsys.readouterr().out
+        assert "CANNOT BE DECIDED" in text
+        assert "The vocabularies differ (9 against 8 tokens)" in text
+        assert "Next: A baseline with the same vocabulary" in text
+        assert "Exit code 2. This pair cannot be decided." in text
+        for word in ("WORSE", "worse by", "<- judged", "To decide"):
+            assert word not in text
+
+
+def test_nothing_else_in_the_document_of_a_refused_pair_decides(
+    logs: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([logs["words"], logs["vocab"], "--json"]) == 2
+    found = json.loads(capsys.readouterr().out)
+    assert (found["decision"], found["go"]["verdict"], found["go"]["decidable"]) == (
+        "undecided", "not_yet", False,
+    )  # fmt: skip
+    assert found["summary"] == found["go"]["sentence"]
+    assert found["needed"]["more_steps"] is None
+    assert found["difference"]["judged"]["mean"] > 0.04  # the numbers stay
 
 
 def test_evaluations_pairs_and_nulls(
