@@ -1,9 +1,10 @@
 """What the diagnosis engine says, in a reader's language.
 
 The engine writes English sentences and stores them. Its texts are in a catalogue of their own, ``engine.po``,
-where a sentence with values has numbered places: ``"{0} reaches {1}{2}."``. A sentence is found by its fixed
+where a sentence with values has numbered places: ``"{0} reaches {1!s}."``. A sentence is found by its fixed
 pieces, one after the other; what stands in a place is a name or a number and stays, or is a text of the
-catalogue itself. Nothing else is taken: a sentence that is not understood as a whole stays English.
+catalogue itself. In a place ``{1!s}`` a text may follow a name or a number. Nothing else is taken: a sentence
+that is not understood as a whole stays English.
 
 No regular expression sees the sentence as a whole, and a look is given up after `MOST_TRIES` comparisons, so
 that no text can keep a page waiting.
@@ -25,7 +26,7 @@ MOST_SEVERAL = 2
 """How deep a place may hold several texts, one after the other."""
 REMEMBERED = 8_192
 """Sentences whose translation is kept."""
-SEPARATORS = ((" or ", "或"), ("; ", "；"), (", ", "、"), (" and ", "和"))
+SEPARATORS = ((" or ", " 或 "), ("; ", "；"), (", ", "、"), (" and ", " 和 "))
 """Between the parts of a list, and what Chinese has there."""
 SMALL_WORDS = frozenset({
     "a", "an", "and", "as", "at", "be", "by", "for", "from", "had", "has", "have", "in", "into", "is", "it",
@@ -37,7 +38,10 @@ SMALL_WORDS = frozenset({
 NAMES = frozenset({"amax", "scale", "rms", "lr", "nats", "token", "tokens"})
 """Words that are names where they stand among names."""
 FULL_STOPS = ".。"
-_PLACE = re.compile(r"\{(\d+)\}")
+_PLACE = re.compile(r"\{\d+(!s)?\}")
+_BETWEEN = re.compile(r"(?<=[\u3000-\u9fff\uff00-\uffef]) (?=[\u3000-\u9fff])")
+"""A space that stood between two words of which both are Chinese now."""
+_ORDINAL = re.compile(r"([\d,]+)(?:st|nd|rd|th)")
 _WORD = re.compile(r"(?<![\w./|*-])[A-Z]?[a-z]{2,}(?![\w/|*-])")
 _LETTERS = re.compile(r"[A-Za-z]{2}")
 _BREAK = re.compile(r"(?<= )(?=\S)|(?= )|(?=[,;:.] )")
@@ -54,16 +58,22 @@ class InEnglish(str):
 
 @dataclass(frozen=True)
 class _Template:
-    """A text with places. pieces: around the places, one more than there are.  form: the translation."""
+    """A text with places. pieces: around the places, one more than there are.  wide: whether a place holds
+    several values.  unsaid: whether the translation leaves it out, as the s of a plural.  form: the
+    translation.
+    """
 
     pieces: tuple[str, ...]
+    wide: tuple[bool, ...]
+    unsaid: tuple[bool, ...]
     form: str
     longest: str
     fixed: int
 
     @classmethod
-    def of(cls, pieces: Sequence[str], form: str) -> _Template:
-        return cls(tuple(pieces), form, max(pieces, key=len), sum(map(len, pieces)))
+    def of(cls, pieces: Sequence[str], wide: tuple[bool, ...], form: str) -> _Template:
+        unsaid = tuple(f"{{{place}}}" not in form for place in range(len(wide)))
+        return cls(tuple(pieces), wide, unsaid, form, max(pieces, key=len), sum(map(len, pieces)))
 
 
 class _Templates:
@@ -93,10 +103,11 @@ class EngineWords:
         for text, form in texts.items():
             if not form:
                 continue
-            first, *rest = (_single(piece) for piece in _PLACE.split(_bare(text))[::2])
+            split = _PLACE.split(_bare(text))
+            first, *rest = (_single(piece) for piece in split[::2])
             form = form.rstrip(FULL_STOPS)
             if rest:
-                templates.append(_Template.of((_small(first), *rest), form))
+                templates.append(_Template.of((_small(first), *rest), tuple(map(bool, split[1::2])), form))
                 continue
             self._whole[_small(first)] = _single(form)
             parts, forms = first.split(". "), _single(form).split("。")
@@ -114,7 +125,8 @@ class EngineWords:
     def _translated(self, text: str) -> str | None:
         if len(text) > MOST_CHARACTERS:
             return None
-        return self.look().said(text)
+        found = self.look().said(text)
+        return None if found is None else _BETWEEN.sub("", found)
 
     def look(self) -> Look:
         """What translates one text."""
@@ -128,23 +140,24 @@ class Look:
         self._whole = whole
         self._templates = templates
         self.left = MOST_TRIES
-        self._known: dict[str, str | None] = {}
+        self._known: dict[tuple[str, bool], str | None] = {}
         self._ones: dict[tuple[str, bool], str | None] = {}
 
     def said(self, text: str) -> str | None:
         return self._text(text, 0)
 
-    def _text(self, text: str, depth: int) -> str | None:
-        """A text of the catalogue, or several one after the other."""
-        if text not in self._known:
-            self._known[text] = None  # while it is looked for
+    def _text(self, text: str, depth: int, *, wide: bool = False) -> str | None:
+        """A text of the catalogue, or several one after the other. wide: the first may be a name."""
+        key = text, wide
+        if key not in self._known:
+            self._known[key] = None  # while it is looked for
             found = self._one(text, depth, fixed=depth > 0)
             if found is None and depth <= MOST_SEVERAL:
-                found = self._several(text)
+                found = self._several(text, wide=wide)
             if found is None and depth > 0:
                 found = self._one(text, depth)
-            self._known[text] = found
-        return self._known[text]
+            self._known[key] = found
+        return self._known[key]
 
     def _one(self, text: str, depth: int, *, fixed: bool = False) -> str | None:
         if depth > MOST_DEPTH or self.left <= 0:
@@ -169,15 +182,15 @@ class Look:
         for template in self._templates.of(small, fixed=fixed):
             pieces = template.pieces
             if bare.endswith(pieces[-1]) and small.startswith(pieces[0]) and template.longest in small:
-                values = self._values(pieces, bare, len(pieces[0]), 1, depth)
+                values = self._values(template, bare, len(pieces[0]), 1, depth)
                 if values is not None:
                     return template.form.format(*values)
         return None
 
-    def _values(
-        self, pieces: tuple[str, ...], text: str, start: int, place: int, depth: int
-    ) -> list[str] | None:
+    def _values(self, template: _Template, text: str, start: int, place: int, depth: int) -> list[str] | None:
         """What stands in the places from `place` on, translated; None if the rest of `text` does not fit."""
+        pieces, wide = template.pieces, template.wide[place - 1]
+        value: str | None
         last = place == len(pieces) - 1
         at = len(text) - len(pieces[place]) if last else text.find(pieces[place], start)
         while at >= start:
@@ -185,14 +198,20 @@ class Look:
             if self.left <= 0:
                 return None
             end = at + len(pieces[place])
-            if pieces[place - 1].endswith("'") and pieces[place].startswith("'"):
-                value: str | None = text[start:at]  # quoted, whatever it is
+            if template.unsaid[place - 1]:
+                value = None if " " in text[start:at] else ""
+            elif pieces[place - 1].endswith("'") and pieces[place].startswith("'"):
+                value = text[start:at]  # quoted, whatever it is
             else:
-                value = None if _is_inside_a_name(text, end) else self._value(text[start:at], depth + 1)
+                value = (
+                    None
+                    if _is_inside_a_name(text, end)
+                    else self._value(text[start:at], depth + 1, wide=wide)
+                )
             if value is not None:
                 if last:
                     return [value]
-                rest = self._values(pieces, text, end, place + 1, depth)
+                rest = self._values(template, text, end, place + 1, depth)
                 if rest is not None:
                     return [value, *rest]
             if last:
@@ -200,16 +219,21 @@ class Look:
             at = text.find(pieces[place], at + 1)
         return None
 
-    def _value(self, text: str, depth: int) -> str | None:
+    def _value(self, text: str, depth: int, *, wide: bool = False) -> str | None:
         """What stands in a place: a text, a list of such, or what is the same in every language."""
+        ordinal = _ORDINAL.fullmatch(text)
+        if ordinal:
+            return ordinal[1]
+        if text.endswith(".") and not text.endswith(".."):
+            return self._text(text, depth, wide=wide)  # no name ends so
         if not text or (" " not in text and _small(_bare(text)) not in self._whole):
             return None if text in SMALL_WORDS else text
         if _is_name(text):
             return text
-        found = self._text(text, depth)
+        found = self._text(text, depth, wide=wide)
         if found is None:
             found = self._list(text, depth)
-        return text if found is None and _is_bare(text) else found
+        return text if found is None and is_bare(text) else found
 
     def _list(self, text: str, depth: int) -> str | None:
         for separator, shown in SEPARATORS:
@@ -220,8 +244,8 @@ class Look:
                     return shown.join(part for part in found if part is not None)
         return None
 
-    def _several(self, text: str) -> str | None:
-        """Texts one after the other; the first may be names and numbers, all others begin with fixed text."""
+    def _several(self, text: str, *, wide: bool) -> str | None:
+        """Texts one after the other; all but the first begin with fixed text. wide: as for a text."""
         cuts = [cut.start() for cut in _BREAK.finditer(text) if text[: cut.start()].strip()]
         good: dict[int, str] = {len(text): ""}
         for at in reversed(cuts):
@@ -231,11 +255,11 @@ class Look:
         for end in sorted(good, reverse=True):
             head = text[:end]
             if 0 < end < len(text):
-                is_whole = head.endswith(".")
-                if is_whole or not _is_bare(head):
-                    first = self._one(head, MOST_SEVERAL, fixed=not is_whole)
+                is_whole = head.rstrip().endswith(".")
+                if is_whole or not is_bare(head):
+                    first = self._one(head.rstrip() if is_whole else head, MOST_SEVERAL, fixed=not is_whole)
                 else:
-                    first = head
+                    first = head if wide else None
                 if first is not None:
                     return first + good[end]
         return None
@@ -244,7 +268,7 @@ class Look:
         """What begins at `at`, up to an end from which on the rest is known."""
         for end in sorted(good, reverse=True):
             part = text[at:end]
-            found = part if end == len(text) and _is_bare(part) else self._one(part, MOST_SEVERAL, fixed=True)
+            found = part if end == len(text) and is_bare(part) else self._one(part, MOST_SEVERAL, fixed=True)
             if found is not None:
                 return found + good[end]
         return None
@@ -255,7 +279,7 @@ def _is_name(text: str) -> bool:
     return _LETTERS.search(text) is None
 
 
-def _is_bare(text: str) -> bool:
+def is_bare(text: str) -> bool:
     """Whether it is the same in every language: names and numbers."""
     return all(word in NAMES for word in _WORD.findall(text))
 

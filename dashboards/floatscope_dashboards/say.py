@@ -26,7 +26,7 @@ from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po
 from markupsafe import escape
 
-from floatscope_dashboards.engine_words import EngineWords, InEnglish
+from floatscope_dashboards.engine_words import EngineWords, InEnglish, is_bare
 
 ENGLISH = "en"
 LANGUAGES: Mapping[str, str] = {ENGLISH: "English", "zh-CN": "简体中文"}
@@ -77,7 +77,7 @@ class Say:
         found = self._engine(text)
         if found is not None:
             return found
-        return InEnglish(text) if " " in text.strip() else text
+        return text if is_bare(text) else InEnglish(text)
 
     def step(self, step: int | None) -> str:
         """A step with thousands separators; a dash when there is none."""

@@ -21,8 +21,8 @@ from tests.repo import engine_texts, messages
 
 LANGUAGES = [folder.name for folder in sorted(messages.LOCALE.iterdir())]
 SAY = catalogues()["zh-CN"]
-PLACE = re.compile(r"\{(\d+)\}")
-ENDING = re.compile(r"[a-z]\{(\d+)\}")
+PLACE = re.compile(r"\{(\d+)(?:!s)?\}")
+ENDING = re.compile(r"[a-z]\{(\d+)(?:!s)?\}")
 """The s of a plural, or another ending, which a language may not have."""
 TWO_WORDS = re.compile(r"(?<![\w./(])[a-z]{2,} [a-z]{2,}(?![\w/)])")
 
@@ -70,7 +70,7 @@ def check(s, run):
         "grows",
         "falls by {0}",
         ", first in {0}",
-        "The thing {0} in {1} layer{2}.",
+        "The thing {0} in {1} layer{2!s}.",
         "amax near the end",
         "below {0}",
     ]
@@ -79,7 +79,7 @@ def check(s, run):
 def test_every_text_is_understood_with_names_and_numbers_in_its_places() -> None:
     lost = []
     for text in texts("zh_CN"):
-        said = re.sub(r"(?<=\.)\{\d+\}", "", text)  # a sentence more, or none
+        said = re.sub(r"(?<=\.)\{\d+(!s)?\}", "", text)  # a sentence more, or none
         said = PLACE.sub(lambda place: f"x.{place[1]}/weight", said)
         if text.strip() and " " in text.strip() and isinstance(SAY.engine(said), InEnglish):
             lost.append(text)
@@ -138,6 +138,21 @@ def test_texts_that_follow_one_another_are_all_translated() -> None:
         "rank 3 不再持有与其他 rank 相同的权重，始于步骤 1,000，首先出现在 blocks.0/weight。"
         "逐位相同的最后一步为第 990 步。另有 2 个问题。"
     )
+
+
+def test_each_part_of_a_sentence_keeps_its_place() -> None:
+    text = "No fault found in steps 1 to 419, with 2 notes, but 3 points of the loss are too few to judge it."
+    assert SAY.engine(text) == "未发现故障：第 1 到 419 步，有 2 条备注，但损失的 3 个点太少，无法判断。"
+    text = (
+        "The loss rose from 2.1 to 3.4 at step 1,200 and was back after step 1,205. The cause is not "
+        "certain: bad_batch or lr_divergence."
+    )
+    assert SAY.engine(text) == (
+        "损失从 2.1 升到 3.4，位于步骤 1,200，第 1,205 步之后恢复。原因尚不确定：异常批次或学习率过高。"
+    )
+    assert SAY.engine("only every 1,002nd step") == "仅每 1,002 步记录一次"
+    assert SAY.engine("*/input|weight amax") == "*/input|weight amax"
+    assert not isinstance(SAY.engine("*/input|weight amax"), InEnglish)
 
 
 def test_a_sentence_that_is_not_understood_stays_english_and_says_so() -> None:

@@ -1,6 +1,6 @@
 """Finds what the engine says to people in its source, for the catalogue that pages translate it with.
 
-A text is a string, or an f-string with a place for each value: ``"{0} reaches {1}{2}."``. Rules stay as they
+A text is a string, or an f-string with a place for each value: ``"{0} reaches {1}."``. Rules stay as they
 are: nothing is marked in them. What a value can be is a text of its own where the source shows it: the parts
 of a condition inside an f-string, and what is assigned to a name that stands in one.
 """
@@ -54,6 +54,7 @@ SAME = frozenset({
     "{0} ms", "{0} GiB", "id {0}", "SQNR {0} dB",
 })  # fmt: skip
 """The same in every language."""
+_PLACE = re.compile(r"\{\d+(?:!s)?\}")
 _CODE = re.compile(r"(?=.*[._/=\[])[\w.{}/=*\[\]-]+|[a-z]+_[a-z]+|\{0\}[a-z]+|warn|throttle|unset")
 _SOURCE = re.compile(
     r"nvml[A-Z]|NVML[,_]|nvidia-ml-py|\.py\b|\.rst|gpus\.json|documentation of|, tried|torchao {0} or"
@@ -113,7 +114,7 @@ class _Reader:
                     yield text
             case ast.JoinedStr() | ast.BinOp(op=ast.Add()) if (parts := _parts(node)) is not None:
                 template, values = _template(parts)
-                if _WORD.search(re.sub(r"\{\d+\}", "", template)) and not _is_code(template):
+                if _WORD.search(_PLACE.sub("", template)) and not _is_code(template):
                     yield template
                 for value in values:
                     yield from self._of(value, placed=True)
@@ -174,18 +175,19 @@ def _parts(node: ast.AST) -> list[ast.expr] | None:
 
 
 def _template(parts: Sequence[ast.expr]) -> tuple[str, list[ast.expr]]:
-    """The text with its places, and what stands in them. Values side by side have one place."""
+    """The text with its places, and what stands in them. Values side by side have one place, ``{0!s}``."""
     text, values = "", []
-    places, beside = 0, False
-    for part in parts:
+    places = 0
+    for part, before in zip(parts, (None, *parts), strict=False):
         if isinstance(part, ast.Constant) and isinstance(part.value, str):
             text += part.value.replace("{", "{{").replace("}", "}}")
-            beside = False
+            continue
+        if before is None or isinstance(before, ast.Constant):
+            text += f"{{{places}}}"
+            places += 1
         else:
-            text += "" if beside else f"{{{places}}}"
-            places += not beside
-            values.append(part.value if isinstance(part, ast.FormattedValue) else part)
-            beside = True
+            text = text.removesuffix("!s}").removesuffix("}") + "!s}"
+        values.append(part.value if isinstance(part, ast.FormattedValue) else part)
     return text, values
 
 
