@@ -1,100 +1,154 @@
-"""One scenario with one seed: train, ask for advice, apply it, train again, and compare the gaps."""
+"""One scenario with one seed: train, ask for advice, apply it, train again, each with twins."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import shlex
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from benchmarks.advisor.scenarios import Scenario
-from benchmarks.advisor.training_runs import gap_nats, train
-from floatscope_diagnostics.advisor.advice import Advice
-from floatscope_diagnostics.advisor.advise import advise
-from floatscope_diagnostics.advisor.sources import read_gap, read_run
-from floatscope_diagnostics.compare.sources import Reading
+from benchmarks.advisor.training_runs import final_loss, train
+from floatscope_diagnostics.advisor.cli import main as advise_command
+from floatscope_diagnostics.readers.run_log import UnreadableLog
 
 MOST_ROUNDS = 3
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """before, after: gaps to BF16 in nats.  after: None where the advice changes nothing.  missed: bad layers
-    that stay in FP8.  spare: layers moved that are not bad.  rounds: how often advice was asked for and
-    applied; a second time only where the first says that layers were hidden.
+    """advice: the document of the command.  base, before, after: final losses of the twins of the BF16 run,
+    of the faulty run and of the run with the advice, nats; after is empty where the advice changes nothing.
+    missed: bad layers that stay in FP8.  spare: layers moved that are not bad.  moved: to BF16.  rounds: how
+    often advice was asked for and applied; a second time only where the first says that layers were hidden.
     """
 
     scenario: Scenario
     seed: int
-    advice: Advice
-    before: float
-    after: float | None
+    advice: dict[str, Any]
+    base: tuple[float, ...]
+    before: tuple[float, ...]
+    after: tuple[float, ...]
     missed: tuple[str, ...]
     spare: tuple[str, ...]
+    moved: tuple[str, ...]
     applied: str
     rounds: int
 
-    @property
-    def closed_pct(self) -> float | None:
-        """Share of the distance to BF16, either way, that is gone. A broken run may also end below BF16."""
-        if self.after is None or self.before == 0:
-            return None
-        return 100.0 * (1.0 - abs(self.after) / abs(self.before))
 
-
-def check(scenario: Scenario, *, seed: int, folder: Path) -> Outcome:
-    """Trains what is not in the folder yet. The advice is made from the log alone, with the BF16 baseline."""
-    base = "bf16" if scenario.prepare is None else f"{scenario.name}-bf16"
-    baseline = train(
-        scenario, precision="bf16", extra=(), seed=seed, log=folder / f"{base}-{seed}.jsonl", watched=False
-    )
-    run = train(
-        scenario,
-        precision="fp8",
-        extra=(),
-        seed=seed,
-        log=folder / f"{scenario.name}-{seed}.jsonl",
-        watched=True,
-    )
-    advice = advice_for(run, baseline)
-    applied: tuple[str, ...] = ()
-    moved: tuple[str, ...] = ()
-    after, asked, latest = None, 0, advice
-    while asked < MOST_ROUNDS and (words := options_of(latest)) and words != applied:
-        asked, applied = asked + 1, words
-        moved = layers_of(words)
-        log = folder / f"{scenario.name}-{seed}-advised-{asked}.jsonl"
-        if log.exists() and not has_settings(log, words):
-            log.unlink()  # of another advice
-        again = train(
-            without_faults_of(scenario, moved, fresh_scales="--recipe" in words),
+def check(scenario: Scenario, *, seed: int, folder: Path, twins: int = 1) -> Outcome:
+    """Trains what is not in the folder yet. The advice is made from the log alone, with the BF16 baseline.
+    twins: of each run, to learn what is chance; of a healthy FP8 run there is always one.
+    """
+    base = [base_run(scenario, seed=seed, folder=folder, twin_number=k) for k in range(twins)]
+    runs = [
+        train(
+            scenario,
             precision="fp8",
-            extra=words,
+            extra=(),
             seed=seed,
-            log=log,
-            watched=is_masked(latest),
+            log=folder / f"{scenario.name}-{seed}-{k}.jsonl",
+            watched=k == 0,
+            twin_number=k,
         )
-        after = gap_nats(again, baseline)
-        if not is_masked(latest):
+        for k in range(1 if scenario.family == "healthy" else twins)
+    ]
+    advice = asked(runs[0], base[0])
+    applied: tuple[str, ...] = ()
+    after: list[Path] = []
+    rounds, latest = 0, advice
+    while rounds < MOST_ROUNDS and (words := options_of(latest)) and words != applied:
+        rounds, applied = rounds + 1, words
+        hidden = is_masked(latest)
+        after = [
+            run_with(
+                scenario,
+                words,
+                "advised",
+                seed=seed,
+                folder=folder,
+                twin_number=k,
+                watched=hidden and k == 0,
+            )
+            for k in range(twins)
+        ]
+        if not hidden:
             break
-        latest = advice_for(again, baseline)
+        latest = asked(after[0], base[0])
+    moved = layers_of(applied)
+    of_all = "--recipe" in applied
     return Outcome(
         scenario=scenario,
         seed=seed,
         advice=advice,
-        before=gap_nats(run, baseline),
-        after=after,
-        missed=() if "--recipe" in applied else tuple(x for x in scenario.bad if x not in moved),
+        base=tuple(map(final_loss, base)),
+        before=tuple(map(final_loss, runs)),
+        after=tuple(map(final_loss, after)),
+        missed=() if of_all else tuple(layer for layer in scenario.bad if layer not in moved),
         spare=tuple(layer for layer in moved if layer not in scenario.bad),
+        moved=moved,
         applied=" ".join(applied),
-        rounds=asked,
+        rounds=rounds,
     )
 
 
-def options_of(advice: Advice) -> tuple[str, ...]:
+def base_run(scenario: Scenario, *, seed: int, folder: Path, twin_number: int) -> Path:
+    """The BF16 run of a scenario; scenarios with the same model share it."""
+    log = folder / f"bf16-{scenario.base}-{seed}-{twin_number}.jsonl"
+    return train(
+        scenario, precision="bf16", extra=(), seed=seed, log=log, watched=False, twin_number=twin_number
+    )
+
+
+def run_with(
+    scenario: Scenario,
+    words: tuple[str, ...],
+    name: str,
+    *,
+    seed: int,
+    folder: Path,
+    twin_number: int = 0,
+    watched: bool = False,
+) -> Path:
+    """The faulty run with further options of ``floatscope train``."""
+    log = folder / f"{scenario.name}-{seed}-{twin_number}-{name}.jsonl"
+    if log.exists() and not _has_settings(log, words):
+        log.unlink()  # of another advice
+    return train(
+        without_faults_of(scenario, layers_of(words), fresh_scales="--recipe" in words),
+        precision="fp8",
+        extra=words,
+        seed=seed,
+        log=log,
+        watched=watched,
+        twin_number=twin_number,
+    )
+
+
+def asked(run: Path, baseline: Path) -> dict[str, Any]:
+    """What ``floatscope advise RUN --baseline BASELINE --json`` prints. Raises UnreadableLog as it says."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        advise_command([str(run), "--baseline", str(baseline), "--json"])
+    if not out.getvalue():
+        raise UnreadableLog(err.getvalue())
+    made: dict[str, Any] = json.loads(out.getvalue())
+    return made
+
+
+def options_of(advice: dict[str, Any]) -> tuple[str, ...]:
     """Options of ``floatscope train``; none where they would only say "train in BF16"."""
-    words = tuple(shlex.split(advice.settings.floatscope_train, comments=True))
-    return () if advice.decision == "not_layers" and layers_of(words) else words
+    words = tuple(shlex.split(advice["settings"]["floatscope_train"], comments=True))
+    return () if advice["decision"] == "not_layers" and layers_of(words) else words
+
+
+def precision_map(layers: Sequence[str]) -> tuple[str, ...]:
+    """The option that keeps these layers in BF16; none for none."""
+    return ("--precision-map", ",".join(f"{layer}=bf16" for layer in layers)) if layers else ()
 
 
 def layers_of(words: tuple[str, ...]) -> tuple[str, ...]:
@@ -105,12 +159,12 @@ def layers_of(words: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(entry.partition("=")[0] for entry in entries)
 
 
-def is_masked(advice: Advice) -> bool:
+def is_masked(advice: dict[str, Any]) -> bool:
     """Whether layers could not be judged because others leave them only zeros."""
-    return any(note.code == "masked" for note in advice.not_decided)
+    return any(note["code"] == "masked" for note in advice["not_decided"])
 
 
-def has_settings(log: Path, words: tuple[str, ...]) -> bool:
+def _has_settings(log: Path, words: tuple[str, ...]) -> bool:
     """Whether the run of a log was trained with these options."""
     with log.open() as lines:
         precision = json.loads(next(lines))["run"]["config"]["precision"]
@@ -119,16 +173,6 @@ def has_settings(log: Path, words: tuple[str, ...]) -> bool:
     return (
         layers == set(str(precision["precision_map"]).split(","))
         and wanted.get("--recipe", precision["recipe"]) == precision["recipe"]
-    )
-
-
-def advice_for(run: Path, baseline: Path) -> Advice:
-    """What ``floatscope advise RUN --baseline BASELINE`` says."""
-    reading = Reading()
-    read = read_run(str(run), reading)
-    gap = read_gap(read, str(baseline), reading)
-    return advise(
-        read.info, read.batches, name=run.stem, framework="floatscope", gap=gap, verdict=read.verdict
     )
 
 
@@ -146,11 +190,4 @@ def without_faults_of(scenario: Scenario, moved: tuple[str, ...], *, fresh_scale
                 kept += [word, fault]
         else:
             kept.append(word)
-    return Scenario(
-        scenario.name,
-        scenario.family,
-        scenario.what,
-        tuple(kept),
-        scenario.bad,
-        scenario.prepare,
-    )
+    return replace(scenario, options=tuple(kept))

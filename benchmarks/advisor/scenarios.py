@@ -8,21 +8,45 @@ found.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor, nn
+from benchmarks.advisor.prepared_models import (
+    Prepare,
+    all_of,
+    outlier_input,
+    outlier_swiglu,
+    outlier_value,
+    outlier_weight_column,
+)
 
-LAYERS = 3
-OUTLIER_CHANNEL = 5
+
+@dataclass(frozen=True)
+class Shape:
+    """Of a model of the bundled trainer, and its sequences a step."""
+
+    layers: int
+    width: int
+    heads: int
+    hidden: int
+    batch: int
+
+    def options(self) -> tuple[str, ...]:
+        """For ``floatscope train``."""
+        named = {"layers": self.layers, "width": self.width, "heads": self.heads, "hidden": self.hidden,
+                 "batch": self.batch}  # fmt: skip
+        return tuple(word for name, value in named.items() for word in (f"--{name}", str(value)))
+
+
+SMALL = Shape(layers=3, width=64, heads=2, hidden=160, batch=2)
+DEEP = Shape(layers=5, width=48, heads=2, hidden=128, batch=2)
+WIDE = Shape(layers=2, width=128, heads=4, hidden=352, batch=2)
 
 
 @dataclass(frozen=True)
 class Scenario:
     """options: of ``floatscope train``, for the FP8 run.  bad: layers that are meant to be bad, empty for all
     or none.  prepare: changes the model before the first step, in FP8 and BF16 alike.  family: "format",
-    "injected" or "healthy".
+    "injected" or "healthy".  base: names what the BF16 run of the scenario is trained with.
     """
 
     name: str
@@ -30,80 +54,32 @@ class Scenario:
     what: str
     options: tuple[str, ...] = ()
     bad: tuple[str, ...] = ()
-    prepare: Callable[[nn.Module], None] | None = None
-
-
-def outlier_input(block: int, part: str, times: float) -> Callable[[nn.Module], None]:
-    """One channel in front of a layer is ``times`` as large as the others and carries nothing.
-
-    As the massive activations of language models: the norm's gain of this channel is large, and the weights
-    that read it are zero and stay so. Exact zeros in BF16, so nothing changes there.
-    """
-
-    def prepare(model: nn.Module) -> None:
-        at = model.get_submodule(f"blocks.{block}")
-        norm, layer = (
-            (at.get_submodule("attn_norm"), at.get_submodule("attn.qkv"))
-            if part == "attn.qkv"
-            else (at.get_submodule("mlp_norm"), at.get_submodule("mlp.fc1"))
-        )
-        _set(norm.weight, (OUTLIER_CHANNEL,), times)
-        _set(layer.weight, (slice(None), OUTLIER_CHANNEL), 0.0)
-
-    return prepare
-
-
-def outlier_swiglu(block: int, times: float) -> Callable[[nn.Module], None]:
-    """One row of fc1 (its up half) is ``times`` as large, and fc2 does not read what it makes.
-
-    As in 2409.12517: SwiGLU amplifies single channels; fc1's weight and fc2's input then hold an outlier.
-    """
-
-    def prepare(model: nn.Module) -> None:
-        mlp = model.get_submodule(f"blocks.{block}.mlp")
-        fc1, fc2 = mlp.get_submodule("fc1"), mlp.get_submodule("fc2")
-        assert isinstance(fc1.weight, Tensor)
-        assert isinstance(fc2.weight, Tensor)
-        row = fc1.weight.shape[0] // 2 + OUTLIER_CHANNEL
-        with torch.no_grad():
-            fc1.weight[row] *= times
-        _hold(fc1.weight, (row,))
-        _set(fc2.weight, (slice(None), OUTLIER_CHANNEL), 0.0)
-
-    return prepare
-
-
-def _set(parameter: object, at: tuple[int | slice, ...], value: float) -> None:
-    assert isinstance(parameter, nn.Parameter)
-    with torch.no_grad():
-        parameter[at] = value
-    _hold(parameter, at)
-
-
-def _hold(parameter: Tensor, at: tuple[int | slice, ...]) -> None:
-    """Elements that training leaves as they are (but for weight decay)."""
-
-    def without(grad: Tensor) -> Tensor:
-        grad = grad.clone()
-        grad[at] = 0.0
-        return grad
-
-    parameter.register_hook(without)  # type: ignore[no-untyped-call]
-
-
-def both(*parts: Callable[[nn.Module], None]) -> Callable[[nn.Module], None]:
-    def prepare(model: nn.Module) -> None:
-        for part in parts:
-            part(model)
-
-    return prepare
+    prepare: Prepare | None = None
+    shape: Shape = SMALL
+    base: str = "plain"
 
 
 CURRENT = ("--recipe", "current")
 DELAYED = ("--recipe", "delayed", "--amax-history-len", "16")
-FC1_AND_QKV = tuple(f"blocks.{b}.{part}" for b in range(LAYERS) for part in ("attn.qkv", "mlp.fc1"))
-FC2_AND_PROJ = tuple(f"blocks.{b}.{part}" for b in range(LAYERS) for part in ("attn.proj", "mlp.fc2"))
-FC1_AND_FC2 = tuple(f"blocks.{b}.{part}" for b in range(LAYERS) for part in ("mlp.fc1", "mlp.fc2"))
+MXFP8 = ("--recipe", "mxfp8")
+BLOCK = ("--recipe", "block")
+HUGE = 2.0**20
+
+
+def layers_of(parts: tuple[str, ...], blocks: range) -> tuple[str, ...]:
+    """Names of layers."""
+    return tuple(f"blocks.{block}.{part}" for block in blocks for part in parts)
+
+
+ALL = range(SMALL.layers)
+FC1_AND_QKV = layers_of(("attn.qkv", "mlp.fc1"), ALL)
+FC2_AND_PROJ = layers_of(("attn.proj", "mlp.fc2"), ALL)
+FC1_AND_FC2 = layers_of(("mlp.fc1", "mlp.fc2"), ALL)
+QKV_AND_PROJ = layers_of(("attn.qkv", "attn.proj"), ALL)
+
+
+def _inputs(blocks: range, times: float) -> Prepare:
+    return all_of(*(outlier_input(b, part, times) for b in blocks for part in ("attn.qkv", "mlp.fc1")))
 
 
 def _at(fault: str, tensors: tuple[str, ...]) -> tuple[str, ...]:
@@ -112,19 +88,50 @@ def _at(fault: str, tensors: tuple[str, ...]) -> tuple[str, ...]:
 
 SCENARIOS = (
     Scenario(
-        "gradients-six",
-        "injected",
-        "the gradient scales of every proj and fc2 are constants far too low",
-        (*DELAYED, *_at("gradient_underflow@10", tuple(f"{name}/grad_output" for name in FC2_AND_PROJ))),
-        FC2_AND_PROJ,
-    ),
-    Scenario(
         "outlier-six",
         "format",
         "outlier channels in front of every qkv and fc1",
         CURRENT,
         FC1_AND_QKV,
-        both(*(outlier_input(b, part, 2.0**20) for b in range(LAYERS) for part in ("attn.qkv", "mlp.fc1"))),
+        _inputs(ALL, HUGE),
+        base="outlier-six",
+    ),
+    Scenario(
+        "outlier-mxfp8",
+        "format",
+        "the same in MXFP8: half of the values share their scale with the outlier",
+        MXFP8,
+        FC1_AND_QKV,
+        _inputs(ALL, HUGE),
+        base="outlier-six",
+    ),
+    Scenario(
+        "outlier-two",
+        "format",
+        "an outlier channel in front of qkv and fc1 of one block of three",
+        CURRENT,
+        layers_of(("attn.qkv", "mlp.fc1"), range(1, 2)),
+        _inputs(range(1, 2), HUGE),
+        base="outlier-two",
+    ),
+    Scenario(
+        "outlier-deep",
+        "format",
+        "five blocks of width 48, outlier channels in front of qkv and fc1 of two of them",
+        CURRENT,
+        layers_of(("attn.qkv", "mlp.fc1"), range(1, 3)),
+        _inputs(range(1, 3), HUGE),
+        DEEP,
+        "outlier-deep",
+    ),
+    Scenario(
+        "weight-columns",
+        "format",
+        "a column of 2^20 in the weight of every fc1",
+        CURRENT,
+        layers_of(("mlp.fc1",), ALL),
+        all_of(*(outlier_weight_column(b, "mlp.fc1", HUGE) for b in ALL)),
+        base="weight-columns",
     ),
     Scenario(
         "outlier-swiglu",
@@ -132,7 +139,36 @@ SCENARIOS = (
         "a SwiGLU channel that is amplified in every block: fc1's weight and fc2's input",
         DELAYED,
         FC1_AND_FC2,
-        both(*(outlier_swiglu(b, 2.0**20) for b in range(LAYERS))),
+        all_of(*(outlier_swiglu(b, HUGE) for b in ALL)),
+        base="outlier-swiglu",
+    ),
+    Scenario(
+        "swiglu-wide",
+        "format",
+        "two blocks of width 128, the amplified SwiGLU channel in both",
+        CURRENT,
+        layers_of(("mlp.fc1", "mlp.fc2"), range(2)),
+        all_of(*(outlier_swiglu(b, HUGE) for b in range(2))),
+        WIDE,
+        "swiglu-wide",
+    ),
+    Scenario(
+        "outlier-value",
+        "format",
+        "a channel of the values of attention amplified in every block: qkv's weight and proj's input",
+        DELAYED,
+        QKV_AND_PROJ,
+        all_of(*(outlier_value(b, HUGE) for b in ALL)),
+        base="outlier-value",
+    ),
+    Scenario("margin-17", "format", "a margin of 17 bits: scales far too low", (*DELAYED, "--margin", "17")),
+    Scenario("rtz", "format", "casts that round toward zero, everywhere", (*CURRENT, "--cast", "rtz")),
+    Scenario(
+        "gradients-six",
+        "injected",
+        "the gradient scales of every proj and fc2 are constants far too low",
+        (*DELAYED, *_at("gradient_underflow@10", tuple(f"{name}/grad_output" for name in FC2_AND_PROJ))),
+        FC2_AND_PROJ,
     ),
     Scenario(
         "frozen-scales",
@@ -141,8 +177,8 @@ SCENARIOS = (
         (*DELAYED, *_at("scale_frozen@1", tuple(f"{name}/input" for name in FC2_AND_PROJ))),
         FC2_AND_PROJ,
     ),
-    Scenario("margin-17", "format", "a margin of 17 bits: scales far too low", (*DELAYED, "--margin", "17")),
-    Scenario("rtz", "format", "casts that round toward zero, everywhere", (*CURRENT, "--cast", "rtz")),
     Scenario("healthy-current", "healthy", "current scaling, nothing wrong", CURRENT),
     Scenario("healthy-delayed", "healthy", "delayed scaling, nothing wrong", DELAYED),
+    Scenario("healthy-block", "healthy", "scales of blocks, nothing wrong", BLOCK),
+    Scenario("healthy-mxfp8", "healthy", "MXFP8, nothing wrong", MXFP8),
 )
