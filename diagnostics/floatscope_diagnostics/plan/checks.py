@@ -14,7 +14,7 @@ from floatscope.hardware.gpus import GpuModel
 from floatscope.hardware.roofline import bf16_seconds
 from floatscope.model_shapes.reading import from_fields, read_model
 from floatscope.model_shapes.shape import ModelShape, Parallelism
-from floatscope_diagnostics.plan.gemms import How, speedup
+from floatscope_diagnostics.plan.gemms import How, smallest_expert, speedup
 from floatscope_diagnostics.plan.memory import memory, state_bytes
 from floatscope_diagnostics.plan.rates import Rates, rates_of
 from floatscope_diagnostics.plan.recipes import BF16, Recipe, recipe_table
@@ -139,7 +139,7 @@ def _case(row: Mapping[str, Any], sources: Mapping[str, str]) -> Case:
 
 def _rates(gpu: GpuModel, setup: Setup, shape: ModelShape | None, row: Mapping[str, Any]) -> Rates:
     rates = rates_of(gpu, stack=setup.stack, gpus_per_node=row.get("gpus_per_node"))
-    return rates.of_mixture() if shape is not None and shape.experts else rates
+    return rates if shape is None or not shape.experts else rates.of_mixture(smallest_expert(shape, setup))
 
 
 def _setup(row: Mapping[str, Any], gpus: int) -> Setup:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -71,6 +72,15 @@ def linear_times(
         shape, micro_batch=setup.micro_batch, sequence=setup.sequence, parallelism=setup.parallelism
     )
     return tuple(_time(gemm, gpu, setup, recipe, _how(shape, setup, gemm)) for gemm in found)
+
+
+def smallest_expert(shape: ModelShape, setup: Setup) -> float:
+    """Tokens x K x N of the smallest product of one routed expert, infinite without experts."""
+    found = gemm_shapes(
+        shape, micro_batch=setup.micro_batch, sequence=setup.sequence, parallelism=setup.parallelism
+    )
+    sizes = [float(gemm.tokens) * gemm.k * gemm.n for gemm in found if gemm.kind == "expert"]
+    return min(sizes, default=math.inf)
 
 
 def _how(shape: ModelShape, setup: Setup, gemm: Gemm) -> How:

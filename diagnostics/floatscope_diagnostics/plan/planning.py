@@ -10,7 +10,12 @@ from floatscope.hardware.gpus import GpuModel
 from floatscope.model_shapes.shape import ModelShape
 from floatscope.preflight.recipe_names import ALIASES
 from floatscope_diagnostics.plan.cost import Interval, around, check_price, per_million_tokens, saving_pct
-from floatscope_diagnostics.plan.gemms import LinearTime, break_even_square, break_even_tokens
+from floatscope_diagnostics.plan.gemms import (
+    LinearTime,
+    break_even_square,
+    break_even_tokens,
+    smallest_expert,
+)
 from floatscope_diagnostics.plan.memory import Memory, largest_micro_batch, memory
 from floatscope_diagnostics.plan.rates import Rates
 from floatscope_diagnostics.plan.recipes import BF16, Recipe, recipe_table
@@ -123,7 +128,7 @@ def make_plan(shape: ModelShape, gpu: GpuModel, setup: Setup, rates: Rates, wish
     """
     warnings = check(shape, setup)
     if shape.experts:
-        rates = rates.of_mixture()
+        rates = rates.of_mixture(smallest_expert(shape, setup))
     _check_wish(wish)
     able, refused = _chosen(gpu, wish.recipes)
     base = step_time(shape, gpu, setup, rates, None)

@@ -22,7 +22,8 @@ class Rates:
     published case that ``step`` was set from, "" for an assumption.  step_band, speedup_band: relative errors
     to expect of a step time and of a speed-up.  stack: whose runs the shares are from.  step_over: relative
     error of a step time upwards.  expert_overlap, tensor_overlap: shares of that traffic
-    that are hidden.
+    that are hidden.  family_has_runs: a training run on this family of GPUs was published and checked.
+    small_experts: products of experts so small that published steps take much longer than predicted.
     """
 
     family: str
@@ -39,20 +40,26 @@ class Rates:
     speedup_band: float
     calibrated_on: str
     verified: bool
+    family_has_runs: bool
     source: str
     stack: str
     step_over: float
     expert_overlap: float
     tensor_overlap: float
+    small_experts: bool = False
 
-    def of_mixture(self) -> Rates:
-        """The rates of a mixture of experts: a smaller share of the roofline, and the wide band."""
+    def of_mixture(self, product: float) -> Rates:
+        """The rates of a mixture of experts: a smaller share of the roofline, and the wide band; with small
+        experts a step may take far longer. product: tokens x K x N of the smallest product of one expert.
+        """
         table = _table()
+        small = product < table["small_experts_below"]
         return replace(
             self,
             step=self.step * table["mixture_step"],
             step_band=table["unverified_step_band"],
-            step_over=table["mixture_step_over"],
+            step_over=table["small_experts_step_over" if small else "mixture_step_over"],
+            small_experts=small,
             verified=False,
             source=table["mixture_source"],
         )
@@ -97,6 +104,7 @@ def rates_of(
         speedup_band=table["speedup_band"],
         calibrated_on=own["calibrated_on"],
         verified=own["verified"],
+        family_has_runs=family["verified"],
         source=own["source"],
         stack=stack if stack in family else "torchtitan",
     )

@@ -138,10 +138,23 @@ def _overview(plan: Plan, style: Style) -> list[str]:
         row = [one.label, memory, fits, str(one.largest_micro_batch), seconds(one.step_s.value)]
         rows.append([*row, f"{rate:,.0f}", f"{one.mfu:.0%}", *gain])
     lines = [style.paint("WHAT TO EXPECT", "strong"), *table(rows), _bands(plan)]
+    lines += [line for text in _doubts(plan) for line in wrapped(text, lead="  ", indent=4)]
     for why in dict.fromkeys(why for _, why in plan.refused):
         labels = ", ".join(label for label, other in plan.refused if other == why)
         lines += wrapped(f"Not planned: {labels}: {why}.", lead="  ", indent=4)
     return lines
+
+
+def _doubts(plan: Plan) -> Iterator[str]:
+    """What makes the intervals weaker than they look."""
+    if not plan.rates.family_has_runs:
+        yield f"{plan.gpu.name}: no published run of this family: the intervals are a guess."
+    if plan.rates.small_experts:
+        yield (
+            "Small experts: published steps take up to 2.8 times the predicted one, because sorting of "
+            "tokens, launches and uneven groups are not modelled. More tokens per expert (--micro-batch, "
+            "--ep) make the prediction better and the step faster."
+        )
 
 
 def _bands(plan: Plan) -> str:

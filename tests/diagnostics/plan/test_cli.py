@@ -150,6 +150,27 @@ def test_a_mixture_has_an_interval_as_wide_as_published_ones_spread(
     assert "step -50% to +190%" in said
     assert "hides 100% of the traffic to experts" in said
     assert "NOT VERIFIED (share set by one published run" in said
+    assert "Small experts: published steps take up to 2.8 times" in said
+
+
+def test_a_mixture_of_large_products_has_the_narrower_interval(capsys: pytest.CaptureFixture[str]) -> None:
+    """Four sequences make four times the tokens of an expert: as in the published run that was predicted."""
+    words = ["--model", "qwen3-30b-a3b", "--gpu", "GB200", "--gpus", "8", "--ep", "8", "--stack", "megatron"]
+    assert main([*words, "--micro-batch", "4"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "+-50%" in said
+    assert "Small experts" not in said
+
+
+@pytest.mark.parametrize(("gpu", "guess"), [("L40S", 1), ("RTX PRO 6000", 1), ("MI355X", 1), ("H100", 0)])
+def test_a_family_without_a_published_run_says_so(
+    gpu: str, guess: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["--model", "llama-3.2-1b", "--gpu", gpu])
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.count("no published run of this family: the intervals are a guess") == guess
+    assert main(["--model", "llama-3.2-1b", "--gpu", gpu, "--json"]) in (0, 1)
+    assert json.loads(capsys.readouterr().out)["rates"]["family_has_runs"] is (not guess)
 
 
 def test_four_bits_are_not_praised_without_their_loss_gap(capsys: pytest.CaptureFixture[str]) -> None:
