@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from floatscope_diagnostics.whatif.chance import chance, first_of_few
+from floatscope_diagnostics.whatif.chance import Drawn, chance, first_of_few
 from floatscope_diagnostics.whatif.density import Floats, Points
 from floatscope_diagnostics.whatif.grids import Grid
 from floatscope_diagnostics.whatif.scales import scales
@@ -112,7 +112,7 @@ def with_block_scales(
     is_bulk = np.divide(bulk, points.w, out=np.zeros_like(bulk), where=points.w > 0)
     sums = np.zeros(4)
     few = first_of_few(points)
-    mean, mean_square = np.zeros((2, len(points.x) - few))
+    largest, smaller = np.zeros((2, 3, len(points.x) - few))  # of a block: weight, noise, its square
     filled = np.cumsum(points.w)[likely] * (1.0 - zero_share) / cdf[likely]
     elements = float(p[likely] @ (1.0 + (block - 1) * filled))  # of a block, that are not zero
     rows = max(_MOST_CELLS // len(points.x), 1)
@@ -132,16 +132,15 @@ def with_block_scales(
             sums[k] += float(others @ below + share @ own / elements)
             if k == _NOISE:
                 large = column >= few
-                at, row_of = column[large] - few, row[large]
-                above = np.zeros((len(some), len(mean)))  # weight of larger amaxes by scale
-                np.add.at(above, (row_of, at), others[large])
+                at, which_row = column[large] - few, row[large]
+                above = np.zeros((len(some), len(points.x) - few))  # weight of larger amaxes by scale
+                np.add.at(above, (which_row, at), others[large])
                 above = points.w[few:] * np.cumsum(above[:, ::-1], axis=1)[:, ::-1]
-                mean += (above * noise[:, few:]).sum(axis=0)
-                mean_square += (above * noise[:, few:] ** 2).sum(axis=0)
-                mine_share = share[large] / elements
-                drawn = own[large] + others[large] / np.maximum(mine_share, 1e-300) * below[large]
-                np.add.at(mean, at, mine_share * drawn)
-                np.add.at(mean_square, at, mine_share * drawn**2)
+                one = noise[:, few:]
+                smaller += np.stack([above.sum(0), (above * one).sum(0), (above * one**2).sum(0)])
+                weight = share[large] / elements
+                drags = own[large] + others[large] / np.maximum(weight, 1e-300) * below[large]
+                largest[:, at] = np.stack([weight, weight * drags, weight * drags**2])
     square = (points.x * unit) ** 2
     power = float(points.w @ square)
     return Losses(
@@ -151,7 +150,7 @@ def with_block_scales(
         bulk_noise=float(sums[3]),
         power=power,
         bulk_power=float(bulk @ square),
-        chance=chance(points, mean, mean_square, float(sums[_NOISE]), power),
+        chance=chance(points, (Drawn(*largest), Drawn(*smaller)), float(sums[_NOISE]), power),
     )
 
 

@@ -7,6 +7,9 @@ stored says how a value is rounded, so what is left is to say how far that goes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 
 from floatscope_diagnostics.whatif.density import Floats, Points
@@ -21,29 +24,40 @@ def first_of_few(points: Points) -> int:
     return min(int(np.count_nonzero(above > MOST_ELEMENTS)), len(points.x) - 1)
 
 
-def chance(points: Points, mean: Floats, square: Floats, noise: float, power: float) -> float:
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """Values whose number in each octave is given and whose places are not.
+
+    weight: [points from ``first_of_few``].  mean, square: expected noise and its square, times the weight.
+    """
+
+    weight: Floats
+    mean: Floats
+    square: Floats
+
+
+def chance(points: Points, parts: Sequence[Drawn], noise: float, power: float) -> float:
     """Variance of ln(power / noise) over the places of values within their octaves.
 
-    mean, square: [points from ``first_of_few``], the expected noise of a point and its expected square, times
-    the point's weight.  noise, power: of all, in the same unit.  The largest value's own place is known.
-    Where the mean square was logged, what goes along with it is known too.  Source: own derivation, checked
-    by ``benchmarks/whatif``.
+    noise, power: of all, in the unit of the parts.  The largest value's own place is known. Where the mean
+    square was logged, what goes along with it is known too.  Source: own derivation, checked by
+    ``benchmarks/whatif``.
     """
     first = first_of_few(points)
-    x, w = points.x[first:-1], points.w[first:-1]
+    x = points.x[first:-1]
     if not len(x) or noise <= 0.0 or power <= 0.0:
         return 0.0
-    own = (x / points.x[-1]) ** 2
+    own = (x / points.x[-1]) ** 2 / power
     octave = np.frexp(x)[1]
     starts = np.flatnonzero(np.concatenate([[True], octave[1:] != octave[:-1]]))
-    f, ff = mean[:-1] / noise, square[:-1] / noise**2
-    s, ss, fs = w * own / power, w * (own / power) ** 2, f * own / power
-    count, f, ff, s, ss, fs = (np.add.reduceat(part, starts) for part in (w, f, ff, s, ss, fs))
-    kept = count > 0
-    count, f, ff, s, ss, fs = (part[kept] for part in (count, f, ff, s, ss, fs))
-    of_noise = float(np.clip(ff - f * f / count, 0.0, None).sum())
-    of_power = float(np.clip(ss - s * s / count, 0.0, None).sum())
-    both = float((fs - f * s / count).sum())
+    of_noise = of_power = both = 0.0
+    for part in parts:
+        w, f, ff = part.weight[:-1], part.mean[:-1] / noise, part.square[:-1] / noise**2
+        sums = np.add.reduceat(np.stack([w, f, ff, w * own, w * own**2, f * own]), starts, axis=1)
+        count, f, ff, s, ss, fs = sums[:, sums[0] > 0.0]
+        of_noise += float(np.clip(ff - f * f / count, 0.0, None).sum())
+        of_power += float(np.clip(ss - s * s / count, 0.0, None).sum())
+        both += float((fs - f * s / count).sum())
     if not points.has_power:
         return max(of_noise + of_power - 2.0 * both, 0.0) / points.n
     known = both * both / of_power if of_power > 0.0 else 0.0

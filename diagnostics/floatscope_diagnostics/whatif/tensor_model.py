@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from floatscope_diagnostics.whatif.chance import chance, first_of_few
+from floatscope_diagnostics.whatif.chance import Drawn, chance, first_of_few
 from floatscope_diagnostics.whatif.density import Floats, Points
 from floatscope_diagnostics.whatif.grids import Grid, quantize
 
@@ -76,7 +76,7 @@ def with_one_scale(points: Points, grid: Grid, scale: float) -> Losses:
         bulk_noise=float(bulk @ noise),
         power=power,
         bulk_power=float(bulk @ square),
-        chance=chance(points, w * few, w * few * few, whole_noise, power),
+        chance=chance(points, (Drawn(w, w * few, w * few * few),), whole_noise, power),
     )
 
 
