@@ -23,6 +23,7 @@ from floatscope.preflight.run import run_preflight
 
 NAME = "floatscope preflight"
 OK, FAILS, OPEN = 0, 1, 2
+FAIL_ON = ("fail", "unknown", "warn")
 LIBRARIES = ("transformer_engine", "torchao", "megatron", "accelerate", "torch")
 _LIBRARY_ALIASES = {"te": "transformer_engine", "ao": "torchao", "mlm": "megatron"}
 _MOST = 2**31 - 1
@@ -33,12 +34,14 @@ _EXAMPLES = """examples:
   floatscope preflight --recipe current --resume checkpoints/step-12000
   floatscope preflight --json > preflight.json          # for FLOATSCOPE_PREFLIGHT, or for --against
   floatscope preflight --recipe delayed --against rank0-preflight.json
+  floatscope preflight --recipe delayed --model ./config.json --fail-on fail   # in CI, without a GPU
 
 MODEL is a Hugging Face config.json or the folder it is in, Megatron arguments, or the name of a known model.
 It asks nothing of the network and writes nothing. A machine without a GPU is checked as far as it goes.
 
 exit codes: 0 it can train (pass or warn), 1 something fails, 2 wrong usage, an input that cannot be read, or
-no answer: without a GPU, or where what decides could not be read, "unknown" is not "pass"."""
+no answer: without a GPU, or where what decides could not be read, "unknown" is not "pass".
+--fail-on fail ends with 0 on no answer (CI without a GPU), --fail-on warn with 1 on a warning."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -72,6 +75,12 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--no-smoke", action="store_true", help="run no GEMM")
     p.add_argument("--compiled", action="store_true", help="try casts under torch.compile too (slow)")
     p.add_argument("--against", metavar="FILE", help="an earlier --json, or that of another rank")
+    p.add_argument(
+        "--fail-on",
+        choices=FAIL_ON,
+        default="unknown",
+        help="what does not end with 0: fail; fail and unknown (the default); warn, too",
+    )
     p.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     p.add_argument("--verbose", action="store_true", help="also show what passes or does not apply")
     return p
@@ -97,14 +106,16 @@ def main(argv: Sequence[str]) -> int:
         print(json.dumps(found.to_json(), allow_nan=False))
     else:
         print(report(found, verbose=args.verbose), end="")
-        print(f"Exit code {exit_code(found)}. As JSON: --json.")
+        print(f"Exit code {exit_code(found, args.fail_on)}. As JSON: --json.")
     sys.stdout.flush()
-    return exit_code(found)
+    return exit_code(found, args.fail_on)
 
 
-def exit_code(found: Preflight) -> int:
-    """0 for pass and warn, 1 for fail, 2 where the answer is open."""
-    return {"pass": OK, "warn": OK, "fail": FAILS}.get(found.decision, OPEN)
+def exit_code(found: Preflight, fail_on: str = "unknown") -> int:
+    """0 for pass and warn, 1 for fail, 2 where the answer is open; fail_on: one of FAIL_ON."""
+    warned = FAILS if fail_on == "warn" else OK
+    unknown = OK if fail_on == "fail" else OPEN
+    return {"pass": OK, "warn": warned, "fail": FAILS}.get(found.decision, unknown)
 
 
 def _wanted(args: argparse.Namespace) -> Wanted:

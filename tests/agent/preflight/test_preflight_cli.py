@@ -10,6 +10,7 @@ import pytest
 
 from floatscope.preflight import cli
 from floatscope.preflight.check import Check
+from floatscope.preflight.document import Preflight
 from floatscope.preflight.recipe_names import ALIASES, recipe_of
 from floatscope.protocol.names import RECIPES
 from floatscope.protocol.preflight_field import preflight_field
@@ -31,6 +32,19 @@ def test_the_exit_code_is_the_decision(
     machine.append(check("b", status))
     assert cli.main(["--recipe", "delayed"]) == code
     assert f"Exit code {code}." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("decision", "codes"),
+    [("pass", (0, 0, 0)), ("warn", (0, 0, 1)), ("unknown", (0, 2, 2)), ("fail", (1, 1, 1))],
+)
+def test_fail_on_chooses_what_ends_with_0(
+    machine: list[Check], decision: str, codes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Preflight, "decision", decision)
+    assert tuple(cli.main(["--fail-on", level]) for level in cli.FAIL_ON) == codes
+    assert cli.main([]) == codes[cli.FAIL_ON.index("unknown")]
+    assert cli.main(["--fail-on", "nothing"]) == 2
 
 
 def test_json_is_one_document_and_nothing_else(
