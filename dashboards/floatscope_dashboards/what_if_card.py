@@ -251,8 +251,8 @@ def _notes(found: WhatIf, marked: FormatRow | None, predicted: bool, say: Say) -
         notes.append(limits)
         notes.append(
             say(
-                "\u00b1 is the largest error of such a prediction in the benchmark; where there is none, it "
-                "was not measured for values like these."
+                "\u00b1 is the largest error of such a prediction in the benchmark, and more where a few "
+                "values hold the power; where there is none, it was not measured for values like these."
             )
         )
     notes.append(

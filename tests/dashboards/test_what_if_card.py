@@ -54,6 +54,8 @@ def test_the_fewest_bits_inside_the_limits_are_marked_and_errors_count_against()
     assert fewest_bits((row("e4m3_tensor", valid=False, why_not="blocks differ"),)) is None
     assert fewest_bits((row("bf16", 16.0),)) is None
     assert not fits(row("e4m3_tensor", clipped_pct=0.6))
+    assert not fits(row("e4m3_tensor", bulk_sqnr_db=10.0)), "a few values hide what the rest lose"
+    assert fits(row("e4m3_tensor", bulk_sqnr_db=31.0))
 
 
 def test_of_equals_the_format_in_use_is_kept_and_a_scale_of_the_past_is_no_answer(shown: Shown) -> None:

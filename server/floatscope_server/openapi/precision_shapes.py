@@ -40,7 +40,8 @@ _VARIANT = obj(
         "sqnr_error_db": nullable(FINITE),
     },
     description="Percentages are of the values that are not 0. The errors are the largest of such "
-    "predictions in the benchmark; null: not measured for values like these.",
+    "predictions in the benchmark, that of SQNR at least two standard deviations of what chance makes of "
+    "this tensor's few largest values; null: not measured for values like these.",
     additionalProperties=True,
 )
 _TENSOR = obj(
