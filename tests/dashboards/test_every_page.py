@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext
+from playwright.sync_api import Browser, BrowserContext, expect
 
 from tests.dashboards.axe import violations
 from tests.dashboards.faulty_log import FAULT_STEP, FAULTY, STEPS, description, steps
@@ -137,6 +137,21 @@ def test_every_page(browser: Browser, server: RealServer, look: str) -> None:
                 wrong[name] = faults
     context.close()
     assert wrong == {}
+
+
+def test_a_gpu_that_is_chosen_stays_in_the_address(browser: Browser, server: RealServer) -> None:
+    context = signed_in(browser, server, "wide-light")
+    with watched_page(context, server.url) as watched:
+        page = watched.page
+        page.goto(f"{server.url}/runs/faulty/advice?gpu=l40s")
+        expect(page.locator("#gpu")).to_have_value("L40S")
+        page.locator("#gpu").select_option("B200")
+        page.wait_for_url("**/advice?gpu=B200")
+        page.goto(f"{server.url}/runs/faulty/advice?gpu=Z9&framework=te")
+        expect(page.locator(".note.warn")).to_contain_text("No GPU called Z9 is known")
+        page.locator("#gpu").select_option("L4")
+        page.wait_for_url("**/advice?framework=te&gpu=L4")
+    context.close()
 
 
 def test_sign_in_and_the_first_start(browser: Browser, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 import { numberText } from './core.js';
 
 const MOST_TICKS = 6;
+const LONG_FROM = 10; // powers of two from here on are longer as numbers than there is room beside the axis
 const FEW_POWERS = 2.5;
 const LOW_QUANTILE = 0.01;
 const HIGH_QUANTILE = 0.98;
@@ -15,12 +16,12 @@ const powerText = (base, power) => `${base}<sup>${String(power).replace('-', '\u
  * Where values stand, and how the axis looks. Values that span few powers of two stand where they are.
  * @param {'linear'|'log2'|'log10'} kind
  * @param {number[]} values finite ones, of every curve of the panel
- * @param {{always?: number[], numbers?: boolean}} [options] always: values that must be in view. numbers: ticks are
- *   numbers, not powers
+ * @param {{always?: number[], numbers?: boolean, most?: number}} [options] always: values that must be in view. numbers: ticks are
+ *   numbers, not powers, if all of these are short. most: ticks that there is room for
  * @returns {{place: (value: number) => number|null, axis: object, below: number, smallest: number}} below: numbers that
  *   are too far below the rest to be in view, of which smallest is the lowest
  */
-export function valueAxis(kind, values, { always = [], numbers = false } = {}) {
+export function valueAxis(kind, values, { always = [], numbers = false, most: mostTicks = MOST_TICKS } = {}) {
   const all = [...values, ...always];
   const positive = all.filter((value) => value > 0);
   const [log, base] = BASES[kind] ?? [];
@@ -31,11 +32,12 @@ export function valueAxis(kind, values, { always = [], numbers = false } = {}) {
   const zero = all.some((value) => value === 0);
   if (kind === 'log2' && high - low < FEW_POWERS && !zero) return linear(kind, all);
   const floor = Math.floor(low) - 1;
-  const stride = Math.max(1, Math.ceil((high - low) / MOST_TICKS));
+  const stride = Math.max(1, Math.ceil((high - low) / mostTicks));
   const tickvals = [];
   for (let power = Math.ceil(low / stride) * stride; power <= (high - low < 1 ? Math.ceil(high) : high); power += stride) tickvals.push(power);
   if (!tickvals.length) tickvals.push(Math.round(low));
-  const ticktext = tickvals.map((power) => (numbers || base === 10 ? numberText(base ** power) : powerText(base, power)));
+  const plain = base === 10 || (numbers && tickvals.every((power) => Math.abs(power) < LONG_FROM));
+  const ticktext = tickvals.map((power) => (plain ? numberText(base ** power) : powerText(base, power)));
   if (zero) {
     tickvals.unshift(floor);
     ticktext.unshift('0');

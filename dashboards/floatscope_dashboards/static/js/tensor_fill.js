@@ -4,6 +4,7 @@ import { band, isolated, line, missingStretches, nonfiniteStretches, readBins } 
 import { valueAxis } from './log_axis.js';
 import { say } from './say.js';
 
+const TICKS_OF_WHOLE = 18; // labels that fit above each other over the whole height
 const RIGHT_SPACE_SHARE = 0.02;
 const TOLD_FROM_BINADES = 0.25;
 export const SHADOW = 'shadow_scale';
@@ -59,7 +60,8 @@ export function fillPanels(frame, panels, read, { limits = {}, format = '', onse
     const own = finite([read[stat], ...(stat === 'scale' ? [read[SHADOW]] : [])]);
     const top = stat === 'sat' && limits.max ? [limits.max] : [];
     const axis = layout[index ? `yaxis${index + 1}` : 'yaxis'];
-    const made = valueAxis(scale, own, { always: own.length ? top : [], numbers: stat === 'sat' || stat === 'amax' });
+    const room = Math.max(2, Math.round((axis.domain[1] - axis.domain[0]) * TICKS_OF_WHOLE));
+    const made = valueAxis(scale, own, { always: own.length ? top : [], numbers: stat === 'sat' || stat === 'amax', most: Math.min(room, 6) });
     places[stat] = made.place;
     Object.assign(axis, own.length ? made.axis : { range: [0, 1], tickvals: [], tickmode: 'array' });
     const yref = index ? `y${index + 1}` : 'y';
@@ -127,7 +129,7 @@ function limitLine(layout, yref, y, format) {
     type: 'line', xref: 'paper', yref, x0: 0, x1: 1, y0: y, y1: y, line: { color: '@crit', width: 1.2, dash: '4px,3px' }, name: 'limit',
   });
   layout.annotations.push({
-    text: say('{format} max', { format: plotlyText(format) }), xref: 'paper', x: 0.006, xanchor: 'left', yref, y, yanchor: 'bottom', showarrow: false,
+    text: say('{format} max', { format: plotlyText(format) }), xref: 'paper', x: 0.994, xanchor: 'right', yref, y, yanchor: 'bottom', showarrow: false,
     font: { size: 11, color: '@crit' }, name: 'limit',
   });
 }
