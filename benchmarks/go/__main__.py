@@ -19,10 +19,12 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.go.pairs import KINDS, train, verdicts
+from benchmarks.go.grown import GROWTH, growth_rows, pair_rows
+from benchmarks.go.pairs import KEPT, KINDS, TUNED, train, verdicts
 from benchmarks.go.simulated import autoregressive, evals_row, settled_gap, speed_band
 from floatscope_diagnostics.compare.drift import drift_of
 from floatscope_diagnostics.compare.equivalence import judge_loss
+from floatscope_diagnostics.compare.seeds import MIN_SEEDS
 
 MARGIN_NATS = 0.01
 PHIS = (0.0, 0.3, 0.7, 0.9)
@@ -44,12 +46,14 @@ def main() -> None:
     if not args.only_pairs:
         loss(args.series)
         growth(args.series // 2)
+        parting(args.series)
         speed(args.series)
         evals(args.series)
     if args.pairs is not None:
         if args.train:
             train(args.pairs)
         emulated(args.pairs)
+        grown(args.pairs)
 
 
 def loss(series: int) -> None:
@@ -91,6 +95,28 @@ def growth(series: int) -> None:
                     named, rose = named + shown, rose + (not shown)
             cells.append(f"{100 * named / series:.1f} / {100 * rose / series:.1f}")
         print(f"{phi:>4}{n:>6}" + "".join(f"{c:>14}" for c in cells), flush=True)
+
+
+PARTING_SEEDS = 1, 2  # the first was tuned on
+
+
+def parting(series: int) -> None:
+    """Pairs that part by chance and level off, with a true growth added."""
+    print(f"\nDrift gate on {series} pairs that part by chance: let through / held open / called growth in %")
+    print(f"  {'true growth to the last step':<44}" + "".join(f"{format(g, 'g') + ' m':>16}" for g in GROWTH))
+    for seed in PARTING_SEEDS:
+        for row in growth_rows(seed, series):
+            print(row, flush=True)
+
+
+def grown(folder: Path) -> None:
+    """The same for the healthy pairs of the folder, in the groups that were looked at and kept back."""
+    print(f"\nDrift gate on the pairs in {folder}, true growth added: let through / held open / growth in %")
+    for seeds in (TUNED, KEPT):
+        have = [s for s in seeds if all((folder / f"{k}-{s}.jsonl").exists() for k in ("current", "bf16"))]
+        if len(have) >= MIN_SEEDS:
+            for row in pair_rows(folder, have):
+                print(row, flush=True)
 
 
 def speed(series: int) -> None:

@@ -77,6 +77,7 @@ def compare_page(view: CompareView, say: Say) -> Page:
             "limits": limit_fields(view, say),
             "limit_words": limit_summary(view, say),
             "facts": _facts(view, say),
+            "left_out": [_left_out(text, view, say) for text in view.corrected],
             "interval": interval(view, say),
             "evals": eval_lines(view, say),
             "logged_evals": view.evals,
@@ -129,6 +130,19 @@ def _told(view: ChooseView, say: Say) -> list[str]:
 
 def _not_used(text: str, say: Say) -> str:
     return say("{part} in the address cannot be used and is left out.", part=text)
+
+
+def _left_out(text: str, view: CompareView, say: Say) -> str:
+    """What of the address was not used; of an unknown preset, which there are."""
+    name, _is, value = text.partition("=")
+    known = [item.name for item in view.limits.presets]
+    if name == "preset" and not set(value.split(",")) <= set(known):
+        return say(
+            "{part} in the address is no preset and is left out. There are {names}.",
+            part=text,
+            names=", ".join(known),
+        )
+    return _not_used(text, say)
 
 
 def _facts(view: CompareView, say: Say) -> list[tuple[str, str]]:

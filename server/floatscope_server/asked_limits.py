@@ -50,8 +50,7 @@ def asked_limits(params: Mapping[str, str]) -> AskedLimits:
             value = _number(name, text)
             Limits(**_held(of_limits, value))
         except (ValueError, OverflowError) as error:
-            why = str(error).partition("expected ")[2] or "a number"
-            bad.append((name, text[:MAX_TEXT], why.partition(", got")[0]))
+            bad.append((name, text[:MAX_TEXT], _expected(error)))
             continue
         numbers[name], given[name] = value, text
     preset = params.get(PRESET, "").strip()
@@ -61,9 +60,14 @@ def asked_limits(params: Mapping[str, str]) -> AskedLimits:
             limits = with_presets([part for part in preset.split(",") if part], _all(numbers))
             given[PRESET] = preset
         except BadLimits as error:
-            bad.append((PRESET, preset[:MAX_TEXT], str(error)))
+            bad.append((PRESET, preset[:MAX_TEXT], _expected(error)))
     margin = numbers.get("margin")
     return AskedLimits(limits, None if margin is None else float(margin), given, tuple(bad))
+
+
+def _expected(error: Exception) -> str:
+    """What the message says would have been right."""
+    return str(error).partition("expected ")[2].rpartition(", got")[0] or "a number"
 
 
 def _number(name: str, text: str) -> float | int:

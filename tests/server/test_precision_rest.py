@@ -266,7 +266,12 @@ def test_limits_of_a_decision_are_taken_from_the_address(run: Client) -> None:
         assert (answer.status, answer.json["field"]) == (422, field), query
         page = run.call("GET", f"/compare?run=r&baseline=base&{query}", headers={"Accept": "text/html"})
         assert page.status == 200
-        assert "cannot be used and is left out" in page.text
+        assert "and is left out" in page.text
+    wrong = run.get(f"{asked}&preset=zzz").json
+    assert wrong["detail"].startswith("preset: expected one of net-10, throughput-30, ")
+    assert wrong["detail"].endswith(", got zzz")
+    page = run.call("GET", "/compare?run=r&baseline=base&preset=zzz", headers={"Accept": "text/html"})
+    assert "preset=zzz in the address is no preset and is left out. There are net-10, " in page.text
     report = run.call(
         "GET", "/compare/report?run=r&baseline=base&min_speedup=1.2", headers={"Accept": "text/html"}
     )

@@ -118,10 +118,12 @@ def with_presets(names: Iterable[str], given: Mapping[str, Any]) -> Limits:
     names = tuple(dict.fromkeys(names))
     for name in names:
         if name not in table:
-            raise BadLimits(f"no preset {name!r}; there are {', '.join(table)}")
+            raise BadLimits(f"preset: expected one of {', '.join(table)}, got {name!r}")
         for key, value in table[name].sets.items():
             if key in by:
-                raise BadLimits(f"the presets {by[key]} and {name} both set {key}; choose one")
+                raise BadLimits(
+                    f"preset: expected only one of {by[key]} and {name}, which both set {key}, got both"
+                )
             by[key], chosen[key] = name, value
     chosen.update({key: value for key, value in given.items() if value is not None})
     unknown = set(chosen) - {f.name for f in fields(Limits)}

@@ -12,14 +12,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from floatscope_diagnostics.compare.drift import risen
 from floatscope_diagnostics.compare.judge import Comparison
 from floatscope_diagnostics.compare.noise import student_quantile
 from floatscope_diagnostics.compare.settled import settled
 
+Float64 = NDArray[np.float64]
+
 MIN_SEEDS = 3
 LEVEL = 0.95  # of either end
+RISE_LEVEL = 0.975
+"""Of the lower end of the rise, as for a single pair: it refuses a run by a line that is carried on."""
 
 
 @dataclass(frozen=True)
@@ -52,16 +57,22 @@ def seeds_of(pairs: Sequence[Comparison], nulls: Sequence[Comparison]) -> Seeds 
         return None
     if len(means) < MIN_SEEDS:
         return Seeds(means, None, None, None, null_means)
-    mean, half = _t_interval(means)
+    return rises_of(gaps, null_means)
+
+
+def rises_of(gaps: Sequence[Float64], nulls: tuple[float, ...] = ()) -> Seeds:
+    """What at least MIN_SEEDS judged gaps of one recipe say together."""
+    means = tuple(float(gap.mean()) for gap in gaps)
+    mean, half = _t_interval(means, LEVEL)
     rises = tuple(risen(gap) for gap in gaps)
-    rise, rise_half = _t_interval(rises)
-    return Seeds(means, mean, mean - half, mean + half, null_means, rises, rise - rise_half)
+    rise, rise_half = _t_interval(rises, RISE_LEVEL)
+    return Seeds(means, mean, mean - half, mean + half, nulls, rises, rise - rise_half)
 
 
-def _t_interval(values: Sequence[float]) -> tuple[float, float]:
-    """The mean and the half width of its interval (LEVEL at either end)."""
+def _t_interval(values: Sequence[float], level: float) -> tuple[float, float]:
+    """The mean and the half width of its interval with ``level`` at either end."""
     error = float(np.std(values, ddof=1)) / math.sqrt(len(values))
-    return float(np.mean(values)), student_quantile(LEVEL, float(len(values) - 1)) * error
+    return float(np.mean(values)), student_quantile(level, float(len(values) - 1)) * error
 
 
 def _mean(c: Comparison) -> float | None:

@@ -16,8 +16,10 @@ from floatscope_diagnostics.compare.gate import Gate, Go
 from floatscope_diagnostics.compare.go import decide
 from floatscope_diagnostics.compare.judge import Comparison, Settings, compare
 from floatscope_diagnostics.compare.limits import BadLimits, Limits, presets, with_presets
+from floatscope_diagnostics.compare.loss_gates import drift_gate
 from floatscope_diagnostics.compare.pairing import NotComparable
 from floatscope_diagnostics.compare.quality import Beta, quality_of
+from floatscope_diagnostics.compare.seeds import rises_of
 from floatscope_diagnostics.compare.settled import Settled, settled
 from floatscope_diagnostics.compare.stability import more_by_chance, spikes
 from floatscope_diagnostics.compare.throughput import Throughput, throughput
@@ -400,3 +402,15 @@ def test_a_single_pair_and_equal_losses_do_not_break_it() -> None:
     assert decide(same, SPEED, health=WELL).verdict == "go"
     with pytest.raises(NotComparable):
         compare(side(rows_of([math.nan])), side(rows_of([math.nan])), Settings())
+
+
+def test_three_seeds_that_rise_unlike_each_other_are_no_growth_yet() -> None:
+    """As three healthy pairs of the bundled trainer did: in the mean they rise at 95 %, not at 97.5 %."""
+    step = np.arange(50, 500)
+    gaps = [np.where(step < 275, 0.0, rise) + 0.0001 * (step - 50) / 450 for rise in (0.005, 0.0018, 0.0068)]
+    alike = [gaps[0], gaps[0] + 1e-4 * (step > 275), gaps[0]]
+    found = drift_of(Settled(step, gaps[0], 0, 499, None, False, 1), 0.0065, planned_last_step=None)
+    assert found is not None
+    assert found.grows
+    assert drift_gate(found, 0.0065, None, rises_of(gaps)).state == "undecided"
+    assert drift_gate(found, 0.0065, None, rises_of(alike)).state == "fail"

@@ -181,7 +181,10 @@ def test_the_page_is_whole_offline_and_escapes_names(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--preset", "none"], "no preset 'none'; there are net-10"),
+        (
+            ["--preset", "none"],
+            "preset: expected one of net-10, throughput-30, cost-25, megatron, marin, deepseek, got 'none'",
+        ),
         (["--preset", "megatron", "--preset", "marin"], "both set margin_nats"),
         (["--min-speedup", "-1"], "min_speedup: expected"),
         (["--min-saving", "100"], "min_saving_pct: expected"),
