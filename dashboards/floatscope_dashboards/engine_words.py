@@ -42,7 +42,7 @@ _PLACE = re.compile(r"\{\d+(!s)?\}")
 _BETWEEN = re.compile(r"(?<=[\u3000-\u9fff\uff00-\uffef]) (?=[\u3000-\u9fff])")
 """A space that stood between two words of which both are Chinese now."""
 _ORDINAL = re.compile(r"([\d,]+)(?:st|nd|rd|th)")
-_WORD = re.compile(r"(?<![\w./|*-])[A-Z]?[a-z]{2,}(?![\w/|*-])")
+_WORD = re.compile(r"(?<![\w./|*-])[A-Z]?[a-z]{2,}(?!\.?[\w/|*-])")
 _LETTERS = re.compile(r"[A-Za-z]{2}")
 _BREAK = re.compile(r"(?<= )(?=\S)|(?= )|(?=[,;:.] )")
 
@@ -144,7 +144,8 @@ class Look:
         self._ones: dict[tuple[str, bool], str | None] = {}
 
     def said(self, text: str) -> str | None:
-        return self._text(text, 0)
+        found = self._text(text, 0)
+        return self._list(text, 0, SEPARATORS[1:2]) if found is None else found
 
     def _text(self, text: str, depth: int, *, wide: bool = False) -> str | None:
         """A text of the catalogue, or several one after the other. wide: the first may be a name."""
@@ -235,8 +236,8 @@ class Look:
             found = self._list(text, depth)
         return text if found is None and is_bare(text) else found
 
-    def _list(self, text: str, depth: int) -> str | None:
-        for separator, shown in SEPARATORS:
+    def _list(self, text: str, depth: int, separators: Sequence[tuple[str, str]] = SEPARATORS) -> str | None:
+        for separator, shown in separators:
             parts = text.split(separator)
             if len(parts) > 1 and depth < MOST_DEPTH:
                 found = [self._value(part, depth + 1) for part in parts]

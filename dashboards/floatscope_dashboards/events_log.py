@@ -53,7 +53,7 @@ def _of_alerts(view: RunView, say: Say) -> Iterator[EventLine]:
 
 def _alert_line(alert: AlertFacts, line: AlertLine, say: Say) -> EventLine:
     sign = health_sign(alert.severity)
-    what = alert.summary.rstrip().removesuffix(".")
+    what = str(say.engine(alert.summary.rstrip())).removesuffix(".").removesuffix("。")
     kind, word = sign.kind, say(sign.word)
     if line.event in ("recovered", "resolve", "withdrawn", "replaced"):
         kind, word = "back" if line.event == "recovered" else "ok", say("Over")

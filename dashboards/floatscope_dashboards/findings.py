@@ -65,7 +65,7 @@ class Setting:
     @property
     def is_code(self) -> bool:
         """Whether there is something to copy; else it is a sentence."""
-        return any(sign in self.text for sign in ("(", "=", "--", "_"))
+        return is_code(self.text)
 
 
 @dataclass(frozen=True)
@@ -241,8 +241,15 @@ def _settings(value: object, say: Say) -> tuple[Setting, ...]:
     names = known + sorted(str(name) for name in value if name not in known)
     found = [(name, as_text(value.get(name))) for name in names]
     return tuple(
-        Setting(say(FRAMEWORKS.get(name) or sentence_case(name)), text) for name, text in found if text
+        Setting(say(FRAMEWORKS.get(name) or sentence_case(name)), text if is_code(text) else say.engine(text))
+        for name, text in found
+        if text
     )
+
+
+def is_code(text: str) -> bool:
+    """Whether a setting is to be pasted, not read."""
+    return any(sign in text for sign in ("(", "=", "--", "_"))
 
 
 def _sentences(text: str) -> tuple[str, ...]:

@@ -53,7 +53,7 @@ def test_texts_are_found_in_a_rule_that_marks_nothing() -> None:
 What it checks
     Nothing that anybody is told.
 """
-REMEDY = Remedy("Turn it off and on. Then look.", {"megatron": "set the flag that does it"})
+REMEDY = Remedy("Turn it off and on. Then look.", {"megatron": "--off-and-on", "torchao": "leave it off"})
 
 def check(s, run):
     """Nothing that is said."""
@@ -67,6 +67,7 @@ def check(s, run):
     assert engine_texts.texts_of(source) == [
         "a new rule",
         "Turn it off and on. Then look.",
+        "leave it off",
         "grows",
         "falls by {0}",
         ", first in {0}",

@@ -8,9 +8,11 @@ of a condition inside an f-string, and what is assigned to a name that stands in
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from floatscope_diagnostics.rule import FAMILY_OF
 from tests.repo.repository import ROOT
@@ -32,18 +34,24 @@ SOURCES = (
     )),
     *(f"{ENGINE}/advisor/{name}.py" for name in (
         "advise", "choosing", "cost", "evidence", "everywhere", "experiment", "gap", "harm", "headroom",
-        "hidden", "other_scalings", "problems", "scale_state", "shapes", "undecided", "words",
+        "hidden", "other_causes", "other_scalings", "problems", "scale_state", "shapes", "undecided", "words",
     )),
     "agent/floatscope/preflight/*_checks.py",
 )  # fmt: skip
 """Files that say what pages show."""
+TABLES = ("agent/floatscope/preflight/tables/*.json", f"{ENGINE}/advisor/other_causes.json")
+TOLD = frozenset({
+    "why", "do", "meaning", "instead", "what", "refused", "recipes_why", "compile_why", "head_why",
+})  # fmt: skip
+"""Tables, and the names of what in them is told to people."""
 WORDS = (
     "loss", "worse", "better", "stability", "FP8 health", "speed", "cost", "anything", "lower", "higher",
-    "vocabulary", "tokenizer", "model", "optimizer", "steps",
+    "vocabulary", "tokenizer", "model", "optimizer", "steps", "1 layer", "{0} layers", "1 step",
 )  # fmt: skip
 """Single words that stand in places: the source has them where a code could be as well."""
 NOT_SHOWN = frozenset({"signal", "cause", "symptom", "kind", "severity", "order", "settings", "code", "name"})
 """Arguments that hold codes, not texts."""
+CODE_SIGNS = ("(", "=", "--", "_", "{")
 SILENT = frozenset({
     "Need", "Threshold", "get", "near", "of", "active", "startswith", "endswith", "replace", "removeprefix",
     "removesuffix", "split", "add_argument", "strip", "saw", "compile",
@@ -54,6 +62,7 @@ SAME = frozenset({
     "{0} ms", "{0} GiB", "id {0}", "SQNR {0} dB",
 })  # fmt: skip
 """The same in every language."""
+_NAME = re.compile(r"\{(\w+)\}")
 _PLACE = re.compile(r"\{\d+(?:!s)?\}")
 _CODE = re.compile(r"(?=.*[._/=\[])[\w.{}/=*\[\]-]+|[a-z]+_[a-z]+|\{0\}[a-z]+|warn|throttle|unset")
 _SOURCE = re.compile(
@@ -68,6 +77,7 @@ def found(sources: Sequence[str] = SOURCES, root: Path = ROOT) -> dict[str, list
     """Text -> files that say it, sorted by text."""
     out: dict[str, list[str]] = {text: [] for text in (*FAMILY_OF, *WORDS)}
     out |= {cause.replace("_", " "): [] for cause in FAMILY_OF}
+    out |= {text: [] for text in in_tables(root)}
     for pattern in sources:
         for path in sorted(root.glob(pattern)):
             for text in texts_of(path.read_text(encoding="utf-8")):
@@ -76,6 +86,28 @@ def found(sources: Sequence[str] = SOURCES, root: Path = ROOT) -> dict[str, list
                 if name not in files:
                     files.append(name)
     return {text: out[text] for text in sorted(out)}
+
+
+def in_tables(root: Path = ROOT) -> Iterator[str]:
+    """What tables say, with numbers for names in braces."""
+    for pattern in TABLES:
+        for path in sorted(root.glob(pattern)):
+            for told in _told(json.loads(path.read_text(encoding="utf-8"))):
+                text = told
+                for place, name in enumerate(dict.fromkeys(_NAME.findall(text))):
+                    text = text.replace(f"{{{name}}}", f"{{{place}}}")
+                yield text
+
+
+def _told(value: Any, name: str = "") -> Iterator[str]:
+    if isinstance(value, dict):
+        for inner, part in value.items():
+            yield from _told(part, inner)
+    elif isinstance(value, list):
+        for part in value:
+            yield from _told(part, name)
+    elif isinstance(value, str) and name in TOLD and " " in value:
+        yield value
 
 
 def texts_of(source: str) -> list[str]:
@@ -147,6 +179,7 @@ class _Reader:
             args = args[1:] if name == "get" else []
         for place, value in enumerate(args):
             if name == "Remedy" and place == 1:
+                yield from _sentences_of(value)
                 continue
             yield from self._of(value, placed=placed and name == "get")
         for word in node.keywords:
@@ -158,6 +191,15 @@ class _Reader:
         names = {part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)}
         if node.value is not None:
             yield from self._of(node.value, placed=bool(names & self._placed))
+
+
+def _sentences_of(settings: ast.expr) -> Iterator[str]:
+    """Of settings those that are told, not pasted: as pages see it, what has no sign of code."""
+    for value in settings.values if isinstance(settings, ast.Dict) else ():
+        parts = _parts(value)
+        text, values = ("", [None]) if parts is None else _template(parts)
+        if not values and _WORD.search(text) and not any(sign in text for sign in CODE_SIGNS):
+            yield text
 
 
 def _parts(node: ast.AST) -> list[ast.expr] | None:
