@@ -51,6 +51,8 @@ WORDS = (
 """Single words that stand in places: the source has them where a code could be as well."""
 NOT_SHOWN = frozenset({"signal", "cause", "symptom", "kind", "severity", "order", "settings", "code", "name"})
 """Arguments that hold codes, not texts."""
+EXPECTED = 3
+"""Place of what was expected among the arguments of an Evidence."""
 CODE_SIGNS = ("(", "=", "--", "_", "{")
 SILENT = frozenset({
     "Need", "Threshold", "get", "near", "of", "active", "startswith", "endswith", "replace", "removeprefix",
@@ -181,7 +183,8 @@ class _Reader:
             if name == "Remedy" and place == 1:
                 yield from _sentences_of(value)
                 continue
-            yield from self._of(value, placed=placed and name == "get")
+            is_expected = name == "Evidence" and place == EXPECTED
+            yield from self._of(value, placed=is_expected or (placed and name == "get"))
         for word in node.keywords:
             if word.arg not in NOT_SHOWN:
                 yield from self._of(word.value, placed=False)
