@@ -312,7 +312,7 @@ def _quiet(view: RunView, notes: tuple[Finding, ...], steps: int, say: Say) -> B
         "v-ok",
         "ok",
         _quiet_title(view, notes, steps, say, missing=missing),
-        " ".join(quiet_why(view, say)),
+        say.sentences(quiet_why(view, say)),
         slim=True,
         big_note=beside,
         folded=tuple(_fold(item, view, say) for item in notes),

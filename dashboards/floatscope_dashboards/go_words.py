@@ -192,7 +192,7 @@ def _remarks(view: CompareView, go: Mapping[str, Any], why: str, say: Say) -> tu
 
 def _said(sentences: Iterable[str], say: Say) -> str:
     """Sentences of the engine, one after the other."""
-    return " ".join(say.engine(text) for text in sentences).replace("。 ", "。")
+    return say.sentences(say.engine(text) for text in sentences)
 
 
 def _look(verdict: str, say: Say) -> tuple[str, str, str, str]:

@@ -150,7 +150,7 @@ def _tensor_node(one: FirstBad, say: Say, *, run: str) -> Node:
         parts.append(say.plural("{n} value is Inf.", "{n} values are Inf.", int(one.inf)))
     if not parts:
         parts.append(say("It holds NaN or Inf."))
-    return Node(_at(one.step, say), one.tensor, " ".join(parts), href=href)
+    return Node(_at(one.step, say), one.tensor, say.sentences(parts), href=href)
 
 
 def _count(view: PathView, at: int) -> int:

@@ -54,6 +54,8 @@ class Overview:
 
     headline: str
     sentences: tuple[str, ...]
+    told: str
+    """The sentences, and what is hidden."""
     hidden: str
     """That runs which ended are hidden and how many; "" where none is."""
     title_glyph: str
@@ -69,10 +71,12 @@ def overview(view: RunsView, say: Say) -> Overview:
     shown = _sums(view.counts, places)
     total = sum(shown.values())
     current, everything = sum(_sums(view.counts, CURRENT_PLACES).values()), sum(view.counts.values())
+    sentences, hidden = _sentences(view, say), _hidden(everything - total, say)
     return Overview(
         headline=_headline(view, say),
-        sentences=_sentences(view, say),
-        hidden=_hidden(everything - total, say),
+        sentences=sentences,
+        told=say.sentences((*sentences, hidden)),
+        hidden=hidden,
         title_glyph=WAITING_SIGN.glyph
         if _all_early(view)
         else next((GROUP_SIGNS[key].glyph for key in GROUPS if shown[key]), ""),

@@ -162,7 +162,7 @@ def _since_long(row: RunRow, say: Say, now: datetime) -> str:
         ]
     if row.last_loss is not None:
         parts.append(say("Last loss {loss}.", loss=loss_text(row.last_loss)))
-    return " ".join(parts)
+    return say.sentences(parts)
 
 
 def _headroom(row: RunRow, say: Say, *, found: bool) -> Cell:

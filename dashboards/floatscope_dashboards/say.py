@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import gettext
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -78,6 +78,10 @@ class Say:
         if found is not None:
             return found
         return text if is_bare(text) else InEnglish(text)
+
+    def sentences(self, parts: Iterable[str]) -> str:
+        """Sentences one after the other, without those that are empty; a Chinese full stop has its space."""
+        return " ".join(part for part in parts if part).replace("\u3002 ", "\u3002")
 
     def step(self, step: int | None) -> str:
         """A step with thousands separators; a dash when there is none."""

@@ -77,8 +77,7 @@ def state_words(view: RunView, finding: Finding, say: Say) -> str:
     alert = view.facts.alert_of(finding.key)
     if alert is None:
         return ""
-    parts = [text for text in (_state(alert, view, say), _muted(alert, view, say)) if text]
-    return " ".join(parts)
+    return say.sentences((_state(alert, view, say), _muted(alert, view, say)))
 
 
 def _state(alert: AlertFacts, view: RunView, say: Say) -> str:

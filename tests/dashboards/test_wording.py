@@ -9,6 +9,7 @@ import pytest
 
 from floatscope_dashboards import sparkline, wording
 from floatscope_dashboards.pages import Pages
+from floatscope_dashboards.say import catalogues
 from floatscope_dashboards.wording import (
     CAUSES,
     as_float,
@@ -99,3 +100,9 @@ def test_any_sparkline_is_well_formed(values: list[float | None]) -> None:
     text = str(sparkline.svg(values, width=100, height=20, onset_share=0.2))
     assert text.startswith("<svg")
     assert "nan" not in text.replace("sp-nan", "")
+
+
+def test_chinese_sentences_stand_without_a_space_between_them() -> None:
+    said = catalogues()
+    assert said["zh-CN"].sentences(("\u4e00\u3002", "", "\u4e8c\u3002")) == "\u4e00\u3002\u4e8c\u3002"
+    assert said["en"].sentences(("One.", "", "Two.")) == "One. Two."

@@ -5,6 +5,7 @@ import { chartTools } from './chart_tools.js';
 import { fillHistogram } from './histogram_fill.js';
 import { draw, fail, renewed } from './plot.js';
 import { plural, say } from './say.js';
+import { sentences as joined } from './sentences.js';
 
 const MIN_COLUMNS = 60;
 const MAX_COLUMNS = 400;
@@ -81,7 +82,7 @@ export function histogramView(current, view) {
     const unknown = view.after ? payload.scale.filter((value) => !(wireNumber(value) > 0)).length : 0;
     if (unknown) sentences.push(plural('{n} is left out: its scale is not known.', '{n} are left out: their scale is not known.', unknown));
     sentences.push(say('Values that are 0, NaN or infinite are not in it.'));
-    const text = sentences.join(' ');
+    const text = joined(sentences);
     if ($('#values-note').textContent !== text) $('#values-note').textContent = text;
   }
 

@@ -3,6 +3,7 @@ import { stepText } from './core.js';
 import { readBins, span, within } from './bins.js';
 import { outsideWords } from './loss.js';
 import { plural, say } from './say.js';
+import { sentences } from './sentences.js';
 
 /** What the chart shows, in sentences. @returns {string} */
 export function lossWords(read, { half, shown, widthPx, log, missingBaseline }) {
@@ -24,7 +25,7 @@ export function lossWords(read, { half, shown, widthPx, log, missingBaseline }) 
   const below = log ? rows.filter((row) => row.low != null && row.low <= 0).length : 0;
   if (below) parts.push(plural('{n} value at or below 0 has no place on a logarithmic axis.', '{n} values at or below 0 have no place on a logarithmic axis.', below));
   if (missingBaseline) parts.push(say('The baseline has no loss for these steps.'));
-  return parts.join(' ');
+  return sentences(parts);
 }
 
 /** How many points lie outside the vertical range, in words; '' when none does. */

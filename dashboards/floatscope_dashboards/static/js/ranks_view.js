@@ -4,6 +4,7 @@ import { rankmap } from './api.js';
 import { chartTools } from './chart_tools.js';
 import { draw, fail, renewed } from './plot.js';
 import { plural, say } from './say.js';
+import { sentences } from './sentences.js';
 
 const MAX_COLUMNS = 180;
 const MARGIN = { l: 76, r: 12, t: 8, b: 44 };
@@ -138,7 +139,7 @@ export function ranksView(current, steps) {
     const shared = map.ranks.find((ranks) => ranks.length > 1);
     if (shared) parts.push(plural('{n} rank in each row.', '{n} ranks in each row.', shared.length));
     if (map.ranks_left_out) parts.push(plural('{n} rank was not looked at.', '{n} ranks were not looked at.', map.ranks_left_out));
-    place0.textContent = parts.join(' ');
+    place0.textContent = sentences(parts);
     place0.hidden = !parts.length;
   }
 

@@ -5,6 +5,7 @@ import { readBins } from './bins.js';
 import { chartTools } from './chart_tools.js';
 import { draw, fail, renewed } from './plot.js';
 import { plural, say } from './say.js';
+import { sentences } from './sentences.js';
 import { extentOf, fillPanels, readPanels, SHADOW, withSpace } from './tensor_fill.js';
 
 const MIN_POINTS = 200;
@@ -95,7 +96,7 @@ export function panelsView(current, view) {
     if (odd) parts.push(plural('{n} point has NaN or Inf values (purple).', '{n} points have NaN or Inf values (purple).', odd));
     parts.push(shadowWords(data), timesNote);
     if (view.range) parts.push(say('Double click or Esc shows the whole run.'));
-    const text = parts.filter(Boolean).join(' ');
+    const text = sentences(parts);
     if ($('#panels-note').textContent !== text) $('#panels-note').textContent = text;
     legend(data);
   }
@@ -112,7 +113,7 @@ export function panelsView(current, view) {
         : say('The shadow scale is not known here: it needs the amax of every step.');
     }
     const alone = data.reduced ? say('The shadow scale is that of this rank alone: a larger amax of another rank may lower the scale in use.') : '';
-    return [several, alone].filter(Boolean).join(' ');
+    return sentences([several, alone]);
   }
 
   function legend(data) {
