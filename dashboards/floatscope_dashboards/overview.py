@@ -14,7 +14,7 @@ from floatscope_dashboards.warm_up import is_warming_up
 from floatscope_dashboards.wording import LIVE_STATUS, RECOVERED_SIGN, Sign, health_sign, status_sign
 
 WAITING_SIGN = Sign("dots", "\u2026", later("Waiting"))
-WARMING_UP_SIGN = Sign("dots", "\u2026", later("Warming up"))
+WARMING_UP_SIGN = health_sign("warming_up")
 GROUP_SIGNS: Mapping[str, Sign] = {
     "critical": health_sign("critical"),
     "warning": health_sign("warning"),

@@ -35,6 +35,7 @@ from floatscope_dashboards.page import Page
 from floatscope_dashboards.report_chart import difference_chart, run_chart
 from floatscope_dashboards.report_view import AlertLine, ReportView
 from floatscope_dashboards.say import NO_VALUE, Say
+from floatscope_dashboards.warm_up import health_of
 from floatscope_dashboards.wording import as_int, as_text, health_sign, loss_text, status_sign
 
 MAX_EVIDENCE, MAX_ALTERNATIVES, MAX_UNCHECKED, MAX_OTHERS, MAX_ACTIONS = 6, 4, 5, 3, 5
@@ -79,7 +80,7 @@ def report_page(view: ReportView, say: Say, *, download: bool) -> Page:
     current = open_findings(findings)
     lead = next(iter(current), next(iter(findings), None))
     card = evidence_card(view.verdict, say)
-    sign = health_sign(view.row.health)
+    sign = health_sign(health_of(view.row))
     others = [item for item in findings if item is not lead]
     unchecked = not_checked(card, say)
     return Page(
@@ -257,7 +258,7 @@ def _setting(lead: Finding | None) -> tuple[str, str] | None:
 
 def event_words(line: AlertLine, say: Say) -> str:
     """One event of an alert's history, as a sentence."""
-    by = say("the engine") if line.by == "engine" else line.by
+    by, note = (say("the engine"), say.engine(line.note)) if line.by == "engine" else (line.by, line.note)
     words: Mapping[str, str] = {
         "raised": say("opened by {by}", by=by),
         "acknowledged": say("acknowledged by {by}", by=by),
@@ -273,7 +274,7 @@ def event_words(line: AlertLine, say: Say) -> str:
     said = words.get(line.event) or say("{event} by {by}", event=line.event.replace("_", " "), by=by)
     if line.before and line.after and line.event not in words:
         said = say("{event}, {before} to {after}", event=line.event, before=line.before, after=line.after)
-    return f"{said}: {line.note}" if line.note else said
+    return f"{said}: {note}" if note else said
 
 
 def _run_facts(view: ReportView, say: Say) -> list[tuple[str, str]]:

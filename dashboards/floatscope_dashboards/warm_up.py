@@ -37,3 +37,8 @@ def is_warming_up(run: Aging) -> bool:
     if run.first_step is None or run.last_step is None:
         return True
     return run.last_step - run.first_step + 1 < WARM_UP_STEPS
+
+
+def health_of(run: Aging) -> str:
+    """The status of its verdict, "warming_up" where it is too early to say "healthy"."""
+    return "warming_up" if is_warming_up(run) else run.health

@@ -27,6 +27,7 @@ HEALTH: Mapping[str, Sign] = {
     "critical": Sign("crit", "\u25b2", later("Critical")),
     "warning": Sign("warn", "\u25c6", later("Warning")),
     "watch": Sign("info", "\u25cb", later("Watch")),
+    "warming_up": Sign("dots", "\u2026", later("Warming up")),
     "healthy": Sign("ok", "\u2713", later("Healthy")),
 }
 STATUS: Mapping[str, Sign] = {

@@ -24,6 +24,7 @@ from floatscope_dashboards.compare_view import (
     Suggestion,
 )
 from floatscope_dashboards.findings import open_findings, read_findings
+from floatscope_dashboards.warm_up import health_of
 from floatscope_diagnostics.compare.limits import presets
 from floatscope_server import comparing
 from floatscope_server.asked_limits import NUMBERS, PRESET, AskedLimits, asked_limits
@@ -135,7 +136,7 @@ def choose_view(c: Connection, query: ReadQuery) -> ChooseView:
 
 def _choice(run: RunRecord) -> Choice:
     return Choice(
-        run.run_id, run.name, run.project, recipe_words(run.recipe), run.last_step, run.health, run.status
+        run.run_id, run.name, run.project, recipe_words(run.recipe), run.last_step, health_of(run), run.status
     )
 
 
