@@ -65,7 +65,7 @@ def _alert_line(alert: AlertFacts, line: AlertLine, say: Say) -> EventLine:
         _alert_text(line, what, say),
         time=line.time,
         step=alert.onset_step if line.event == "raised" else None,
-        note=line.note,
+        note=say.engine(line.note) if line.by == "engine" else line.note,
     )
 
 

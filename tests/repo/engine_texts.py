@@ -37,16 +37,22 @@ SOURCES = (
         "hidden", "other_causes", "other_scalings", "problems", "scale_state", "shapes", "undecided", "words",
     )),
     "agent/floatscope/preflight/*_checks.py",
+    "server/floatscope_server/rule_effects.py",
+    *(f"agent/floatscope/preflight/{name}.py" for name in (
+        "gpu_groups", "hardware_xids", "light", "recipe_matrix", "software_te",
+    )),
 )  # fmt: skip
 """Files that say what pages show."""
 TABLES = ("agent/floatscope/preflight/tables/*.json", f"{ENGINE}/advisor/other_causes.json")
 TOLD = frozenset({
-    "why", "do", "meaning", "instead", "what", "refused", "recipes_why", "compile_why", "head_why",
+    "why", "do", "meaning", "instead", "what", "refused", "recipes_why", "compile_why", "head_why", "label",
+    *FAMILY_OF,
 })  # fmt: skip
 """Tables, and the names of what in them is told to people."""
 WORDS = (
     "loss", "worse", "better", "stability", "FP8 health", "speed", "cost", "anything", "lower", "higher",
     "vocabulary", "tokenizer", "model", "optimizer", "steps", "1 layer", "{0} layers", "1 step",
+    " ({0})", "not asked inside a training process",
 )  # fmt: skip
 """Single words that stand in places: the source has them where a code could be as well."""
 NOT_SHOWN = frozenset({"signal", "cause", "symptom", "kind", "severity", "order", "settings", "code", "name"})
