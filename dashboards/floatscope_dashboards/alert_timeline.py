@@ -105,7 +105,9 @@ def _history(detail: AlertDetail, say: Say) -> Iterator[TimelineLine]:
             yield TimelineLine(line.time, icon, say(text, name=line.by), line.note)
         else:
             icon, text = _ENGINE.get(line.event, ("info", later("Changed")))
-            yield TimelineLine(line.time, icon, say(text), line.note if line.event == "withdrawn" else "")
+            yield TimelineLine(
+                line.time, icon, say(text), say.engine(line.note) if line.event == "withdrawn" else ""
+            )
 
 
 def _first_severity(detail: AlertDetail) -> str:
