@@ -170,7 +170,7 @@ def _sure(finding: Finding, say: Say) -> str:
         return ""
     pct = min(99, round(100 * finding.confidence))
     if finding.confidence_basis:
-        return say("{pct} % sure, {basis}", pct=pct, basis=say(finding.confidence_basis))
+        return say("{pct} % sure, {basis}", pct=pct, basis=finding.confidence_basis)
     return say("{pct} % sure", pct=pct)
 
 

@@ -172,14 +172,14 @@ def _confidence_note(lead: Finding, say: Say) -> str:
     count = len(lead.evidence)
     if not count:
         return (
-            say("confidence, {basis}", basis=say(lead.confidence_basis))
+            say("confidence, {basis}", basis=lead.confidence_basis)
             if lead.confidence_basis
             else say("confidence")
         )
     agree = say.plural("confidence, {n} observation agrees", "confidence, {n} observations agree", count)
     if not lead.confidence_basis:
         return agree
-    return say("{agree}; {basis}", agree=agree, basis=say(lead.confidence_basis))
+    return say("{agree}; {basis}", agree=agree, basis=lead.confidence_basis)
 
 
 def _stalled(view: RunView, findings: tuple[Finding, ...], say: Say) -> Banner:

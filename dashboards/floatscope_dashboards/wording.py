@@ -42,9 +42,6 @@ MINUS = "\u2212"
 RECOVERED_SIGN = Sign("back", "\u21ba", later("Recovered"))
 UNKNOWN_SIGN = Sign("idle", "?", later("Unknown"))
 
-ENGINE_PHRASES = (later("calibrated on emulation"), later("near its level"), later("near its own level"))
-"""Short phrases of the diagnosis that stand inside the pages' own sentences, so that catalogues have them."""
-
 SEVERITY_ORDER: Mapping[str, int] = {"critical": 0, "warning": 1, "watch": 2, "info": 2, "healthy": 3}
 
 # One plain phrase per cause of the verdict schema.
