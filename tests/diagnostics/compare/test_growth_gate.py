@@ -1,4 +1,4 @@
-"""The gate of growth: gaps that grow inside the margin, rises that may be chance, and what three seeds add."""
+"""The gate of growth: gaps that grow inside the margin, rises that may be chance, what three seeds add."""
 
 from __future__ import annotations
 
