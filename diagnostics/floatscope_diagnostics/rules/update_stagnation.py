@@ -76,7 +76,8 @@ def check(symptoms: Symptoms, window: Window, run: RunFacts) -> Iterator[Finding
             symptom="plateau",
             severity="info" if s.peak < SMALL.of(run) and len(s.tensors) <= FEW_TENSORS else "warning",
             confidence=0.92 if len(s.tensors) > 1 else 0.7,
-            tensors=s.first if len(s.tensors) <= 2 else (),
+            tensors=s.first if len(s.tensors) <= FEW_TENSORS else (),
+            order="forward" if len(s.tensors) <= FEW_TENSORS else None,
             summary=f"Since step {s.onset:,} up to {s.peak:.0f} % of the weights keep their stored value in "
             f"a step ({len(s.tensors)} tensors): the updates round away.",
             evidence=[Evidence("unchanged_pct", s.peak_step, s.peak, "near 0", s.peak_tensor)],
