@@ -70,6 +70,24 @@ def timeline(detail: AlertDetail, say: Say) -> tuple[TimelineLine, ...]:
     return tuple(sorted(lines, key=lambda line: line.time))
 
 
+def event_text(event: str, by: str, before: str, after: str, say: Say) -> str:
+    """One event in the words of the timeline, where the rest of the alert's history is not at hand."""
+    if event == "raised":
+        return say("Opened")
+    if event == "severity_changed":
+        return say(_NOW.get(after, ("", later("Its severity changed")))[1])
+    if event == "cause_changed":
+        return say("The cause is now: {cause}", cause=say(cause_label(after)))
+    if event in _PEOPLE:
+        return say(_PEOPLE[event][1], name=by)
+    if event in _ENGINE:
+        return say(_ENGINE[event][1])
+    said = say(
+        "{event} by {by}", event=event.replace("_", " "), by=say("the engine") if by == "engine" else by
+    )
+    return f"{said}, {before} \u2192 {after}" if before and after else said
+
+
 def notes(detail: AlertDetail) -> tuple[HistoryLine, ...]:
     """What people wrote, oldest first."""
     return tuple(line for line in detail.history if line.note and line.event in _PEOPLE)

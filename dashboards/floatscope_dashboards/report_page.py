@@ -16,6 +16,7 @@ from typing import Any
 from markupsafe import Markup
 
 from floatscope_dashboards import assets
+from floatscope_dashboards.alert_timeline import event_text
 from floatscope_dashboards.compare_page import address
 from floatscope_dashboards.compare_tables import (
     parted_none,
@@ -258,22 +259,8 @@ def _setting(lead: Finding | None) -> tuple[str, str] | None:
 
 def event_words(line: AlertLine, say: Say) -> str:
     """One event of an alert's history, as a sentence."""
-    by, note = (say("the engine"), say.engine(line.note)) if line.by == "engine" else (line.by, line.note)
-    words: Mapping[str, str] = {
-        "raised": say("opened by {by}", by=by),
-        "acknowledged": say("acknowledged by {by}", by=by),
-        "acknowledge": say("acknowledged by {by}", by=by),
-        "resolved": say("resolved by {by}", by=by),
-        "resolve": say("resolved by {by}", by=by),
-        "reopen": say("opened again by {by}", by=by),
-        "reopened": say("opened again by {by}", by=by),
-        "recovered": say("recovered"),
-        "note": say("note by {by}", by=by),
-        "not_the_cause": say("{by} says that it is not the cause", by=by),
-    }
-    said = words.get(line.event) or say("{event} by {by}", event=line.event.replace("_", " "), by=by)
-    if line.before and line.after and line.event not in words:
-        said = say("{event}, {before} to {after}", event=line.event, before=line.before, after=line.after)
+    said = event_text(line.event, line.by, line.before, line.after, say)
+    note = say.engine(line.note) if line.by == "engine" else line.note
     return f"{said}: {note}" if note else said
 
 

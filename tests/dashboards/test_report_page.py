@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from floatscope_dashboards.alert_timeline import event_text
 from floatscope_dashboards.evidence import evidence_card
 from floatscope_dashboards.report_chart import difference_chart, run_chart, ticks
 from floatscope_dashboards.report_page import (
@@ -22,6 +23,7 @@ from floatscope_dashboards.report_page import (
 from floatscope_dashboards.report_view import AlertLine, CurveSeries, ReportView
 from floatscope_diagnostics.compare.drawing import drawn
 from floatscope_diagnostics.compare.judge import Settings, compare
+from floatscope_server.telling.states import EVENTS
 from tests.dashboards.sample import (
     HOSTILE,
     LAST,
@@ -90,13 +92,23 @@ def test_an_incident(shown: Shown) -> None:
     is_alone(html)
     for text in (
         *("Since when", "Where it began", "What to do", "Test that decides", "Other explanations"),
-        *("Not checked", f"Onset {ONSET}", "opened by the engine", "acknowledged by ann: looking at it"),
+        *("Not checked", f"Onset {ONSET}", "Opened", "Acknowledged by ann: looking at it"),
         *("bf16 dashed", "http://", "2026-11-24 11:36 UTC"),
     ):
         assert text in html.replace("<wbr>", ""), text
     assert 'href="?download=1"' in html
     saved = html_of(report(), shown, download=True)
     assert "<a " not in saved
+
+
+@pytest.mark.parametrize("event", EVENTS)
+def test_every_event_of_an_alert_has_words_in_both_languages(event: str) -> None:
+    english, chinese = (
+        event_text(event, "ann", "warning", "critical", Shown(language=language).say)
+        for language in ("en", "zh-CN")
+    )
+    assert not english.startswith(event.replace("_", " "))
+    assert english != chinese
 
 
 def test_a_healthy_run(shown: Shown) -> None:
