@@ -23,6 +23,7 @@ from floatscope_dashboards.compare_words import interval, part
 from floatscope_dashboards.difference_figure import difference_frame
 from floatscope_dashboards.go_limits import limit_fields, limit_summary
 from floatscope_dashboards.go_words import (
+    decidable,
     decision,
     eval_lines,
     first_parted,
@@ -73,6 +74,7 @@ def compare_page(view: CompareView, say: Say) -> Page:
         values={
             "view": view,
             "decision": found,
+            "decidable": decidable(view),
             "gates": shown,
             "limits": limit_fields(view, say),
             "limit_words": limit_summary(view, say),

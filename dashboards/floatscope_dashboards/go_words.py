@@ -112,10 +112,19 @@ def decision(view: CompareView, say: Say) -> Decision:
     return Decision(tone, icon, word, glyph, _title(view, go, verdict, say), why, said, big, big_note)
 
 
+def decidable(view: CompareView) -> bool:
+    """Whether these two runs are a pair that any decision can be told of."""
+    return part(view.document, "go", "decidable") is not False
+
+
 def gate_lines(view: CompareView, say: Say) -> tuple[GateLine, ...]:
-    """Every gate, in the order of ``LABELS``; empty without a decision."""
+    """Every gate, in the order of ``LABELS``; empty without a decision. Of a pair that cannot be decided only
+    those that were looked at all the same.
+    """
     found = part(view.document, "go", "gates")
     items = [item for item in found if isinstance(item, Mapping)] if isinstance(found, list) else []
+    if not decidable(view):
+        items = [item for item in items if item.get("state") != "not_checked"]
     order = list(LABELS)
     items.sort(key=lambda item: order.index(item["name"]) if item.get("name") in LABELS else len(order))
     return tuple(_gate(item, say) for item in items)

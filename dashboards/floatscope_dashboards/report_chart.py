@@ -112,7 +112,7 @@ def difference_chart(
     if margin > 0 and margin < high + 3 * max(high - low, 1e-9):
         high = max(high, 1.15 * margin)
     pad = 0.06 * max(high - low, 1e-9)
-    upper = Panel(TOP, LOSS_HEIGHT + 30, low - pad, high + pad)
+    upper = Panel(TOP, LOSS_HEIGHT + 12, low - pad, high + pad)
     parts = list(_grid(upper, signed=True))
     if margin > 0 and upper.low < margin < upper.high:
         parts += _limit(upper, margin)
@@ -128,7 +128,7 @@ def difference_chart(
     span = binning.span([own, base])
     bottom = upper.top + upper.height
     if span is not None:
-        lower = Panel(bottom + GAP, PROOF_HEIGHT + 24, span.low, span.high)
+        lower = Panel(bottom + GAP, PROOF_HEIGHT + 4, span.low, span.high)
         bottom = lower.top + lower.height
         parts += _grid(lower, most=3)
         parts += _nonfinite(along, own, lower)

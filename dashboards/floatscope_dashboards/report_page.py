@@ -31,7 +31,7 @@ from floatscope_dashboards.compare_words import part
 from floatscope_dashboards.evidence import EvidenceCard, evidence_card
 from floatscope_dashboards.findings import Finding, open_findings, read_findings
 from floatscope_dashboards.go_limits import limit_summary
-from floatscope_dashboards.go_words import decision, eval_lines, gate_lines, quality_words
+from floatscope_dashboards.go_words import decidable, decision, eval_lines, gate_lines, quality_words
 from floatscope_dashboards.page import Page
 from floatscope_dashboards.report_chart import difference_chart, run_chart
 from floatscope_dashboards.report_view import AlertLine, ReportView
@@ -313,7 +313,7 @@ def compare_report_page(
             "url": url,
             "decision": found,
             "gates": gate_lines(view, say),
-            "limit_words": limit_summary(view, say),
+            "limit_words": limit_summary(view, say) if decidable(view) else "",
             "quality": quality_words(view, say),
             "evals": eval_lines(view, say),
             "logged_evals": view.evals,

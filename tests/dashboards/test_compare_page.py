@@ -180,6 +180,22 @@ def test_times_of_an_emulation_have_no_change(shown: Shown) -> None:
     assert "its times are those of the emulation" in html
 
 
+def test_a_pair_that_cannot_be_decided_shows_no_gate_that_was_not_looked_at(shown: Shown) -> None:
+    found = view(apart(0.0))
+    assert found.document is not None
+    gates = [
+        {"name": "loss", "state": "not_checked", "sentence": ""},
+        {"name": "fp8_health", "state": "pass", "sentence": "No finding.", "value": 0.0},
+    ]
+    go = {**found.document["go"], "decidable": False, "gates": gates}
+    refused = replace(found, document={**found.document, "go": go})
+    assert [line.label for line in gate_lines(refused, shown.say)] == ["FP8 health"]
+    assert "Your limits" in shown.page(compare_page(found, shown.say), now=NOW)
+    html = shown.page(compare_page(refused, shown.say), now=NOW)
+    assert "Not checked" not in html
+    assert "Your limits" not in html
+
+
 def test_a_critical_finding_is_no_go_whatever_the_loss_says(shown: Shown) -> None:
     found = view(apart(0.0), health=Health("critical", ("Scale too old, values clip",)))
     assert decision(found, shown.say).title == "No go: fp8 has critical findings"

@@ -65,7 +65,7 @@ def limits_text(go: Go) -> str:
     if go.limits.price_ratio != 1.0:
         said.append(f"price ratio {go.limits.price_ratio:g}")
     said.append(f"a growing gap is carried on to: {shown['carried_on_to']}")
-    if shown["pairs_if_equal"] is not None:
+    if go.decidable and shown["pairs_if_equal"] is not None:
         said.append(f"pairs like these that an equal loss needs: {shown['pairs_if_equal']:,}")
     return "; ".join(said)
 

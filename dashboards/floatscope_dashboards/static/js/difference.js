@@ -100,7 +100,7 @@ function quantile(ordered, share) {
   return ordered[below] + (ordered[above] - ordered[below]) * (place - below);
 }
 
-/** Shows the band, zero and, where it is near, the limit; single bins far outside are counted instead. */
+/** Shows the band, zero and a limit that is near; single bins far outside are counted. */
 function differenceRange(axis, { band }, bins, margin) {
   const means = bins.rows.filter(hasMean).map((row) => row.mean).sort((a, b) => a - b);
   const inner = means.length ? [quantile(means, LOW_QUANTILE), quantile(means, HIGH_QUANTILE)] : [0, 0];
@@ -153,7 +153,7 @@ function labels(margin, [low, high], band, outside) {
   const made = [];
   const unit = `${NARROW_SPACE}nats`;
   if (margin > 0 && margin > low && margin < high) {
-    made.push(right(margin, plotlyText(say('your limit, {limit}', { limit: `+${numberText(margin)}${unit}` })), '@crit'));
+    made.push(right(margin, plotlyText(say('your limit, {limit}', { limit: `+${numberText(margin)}${unit}` })), '@crit', { x: 0, xanchor: 'left' }));
   } else if (margin > 0) {
     made.push(right(1, plotlyText(say('your limit {limit} is above', { limit: `+${numberText(margin)}${unit}` })), '@text-3', { yref: 'y domain', yanchor: 'top' }));
   }
