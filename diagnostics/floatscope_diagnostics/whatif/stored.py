@@ -21,6 +21,8 @@ READ_STATS = (
     *BLOCK_STATS,
 )  # fmt: skip
 """Statistics of a tensor that a what-if uses."""
+FLOAT32_MIN, FLOAT32_MAX = 2.0**-149, (2.0 - 2.0**-23) * 2.0**127
+"""Smallest and largest positive value of float32."""
 MOST_OCTAVES = 150.0
 """Of log2 block amax: float32 reaches from 2**-149 to 2**128. What is beyond was never measured, and a model
 of blocks so far apart would take memory without end."""
@@ -56,9 +58,9 @@ def spread_from(
     is_own_step = stats_step is None or stats_step == step
     return Spread(
         counts=histogram,
-        amax=_finite(stats.get("amax")),
+        amax=_of_float32(stats.get("amax")),
         rms=_finite(stats.get("rms")) if zero is not None and is_own_step else None,
-        scale=_finite(stats.get("scale")),
+        scale=_of_float32(stats.get("scale")),
         format_in_use=used if isinstance(used, str) else None,
         row_length=_whole(known.get("row_length")),
         blocks=blocks,
@@ -124,6 +126,12 @@ def variant_in_use(spread: Spread) -> str | None:
 
 def _finite(value: float | None) -> float | None:
     return float(value) if value is not None and math.isfinite(value) else None
+
+
+def _of_float32(value: float | None) -> float | None:
+    """A largest value or a scale that there can be: beyond float32 it is none, and would overflow here."""
+    found = _finite(value)
+    return found if found == 0.0 or (found and FLOAT32_MIN <= found <= FLOAT32_MAX) else None
 
 
 def _whole(value: object) -> int | None:

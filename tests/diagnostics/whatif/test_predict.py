@@ -198,6 +198,17 @@ def test_odd_statistics_never_raise(
             assert 0 <= row["overflow_pct"] <= 100
 
 
+@pytest.mark.parametrize("value", [1e308, 3.5e38, 5e-324, 0.0, -1.0, float("inf"), float("nan")])
+@pytest.mark.parametrize("stat", ["amax", "scale"])
+def test_what_float32_cannot_hold_is_missing(stat: str, value: float) -> None:
+    """In the last bin only amax says where it ends: 1e308 there would overflow."""
+    counts = [0] * (HIST_BINS - 2) + [1000, 10]
+    stats = {"amax": 2.0**23.5, "scale": 1e-5} | {stat: value}
+    odd = what_if("x", counts, stats, {"format": "e4m3"})
+    without = what_if("x", counts, {name: stats[name] for name in stats if name != stat}, {"format": "e4m3"})
+    assert odd.predicted == without.predicted
+
+
 def test_an_empty_histogram_has_an_answer() -> None:
     """All zeros: no numbers, and why."""
     found = answer(Spread(np.zeros(HIST_BINS, np.int64)))
