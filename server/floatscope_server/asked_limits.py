@@ -67,7 +67,8 @@ def asked_limits(params: Mapping[str, str]) -> AskedLimits:
 
 def _expected(error: Exception) -> str:
     """What the message says would have been right."""
-    return str(error).partition("expected ")[2].rpartition(", got")[0] or "a number"
+    wanted = str(error).partition("expected ")[2]
+    return wanted.rpartition(", got")[0] or wanted or "a number"
 
 
 def _number(name: str, text: str) -> float | int:

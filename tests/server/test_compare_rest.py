@@ -131,7 +131,7 @@ REFUSED = (
     ("run=fp8&baseline=empty", 422, "run 'empty' logs no loss"),
     ("run=fp8&baseline=far", 422, "they share no stretch of steps"),
     ("run=fp8&baseline=bf16&margin=-1", 422, "margin"),
-    ("run=fp8&baseline=bf16&margin=NaN", 422, "margin"),
+    ("run=fp8&baseline=bf16&margin=NaN", 422, "a number from 0 to 1000000"),
     ("run=fp8&baseline=bf16&from=9&to=3", 422, "a step not above to=3"),
     ("run=fp8&baseline=bf16&from=5000", 422, "logs no loss between these steps"),
     ("run=fp8&baseline=bf16&points=0", 422, "points"),

@@ -81,12 +81,23 @@ def read_gap(run: Read, baseline: str, reading: Reading) -> Gap:
 
 def read_gaps(run: Read, baselines: Sequence[str], reading: Reading) -> Gap:
     """The gap to the mean of the baseline and its twins. Raises UnreadableLog with the bad one's name."""
-    gaps = []
+    gaps: list[Gap] = []
     for name in baselines:
         try:
-            gaps.append(read_gap(run, name, reading))
+            gap = read_gap(run, name, reading)
+            if gap in gaps:
+                raise UnreadableLog(
+                    "its losses are those of the one before, to the last bit: a twin differs by chance"
+                )
+            if gaps and gap.steps != gaps[0].steps:
+                first, last = gaps[0].steps
+                raise UnreadableLog(
+                    f"it shares steps {gap.steps[0]:,} to {gap.steps[1]:,} of the last quarter with the run, "
+                    f"the one before {first:,} to {last:,}: twins are compared over the same steps"
+                )
         except UnreadableLog as error:
             raise UnreadableLog(f"--baseline {name}: {error}") from error
+        gaps.append(gap)
     return gap_to_twins(gaps)
 
 

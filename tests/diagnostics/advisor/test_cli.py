@@ -106,6 +106,18 @@ def test_twins_are_baselines_that_are_named_besides(
     assert "no.jsonl: no such file" in capsys.readouterr().err
 
 
+def test_baselines_that_are_no_twins_are_refused(
+    bad: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = [{**row, "loss": 2.3} for row in rows(VANISH)]
+    base = str(write_log(tmp_path / "b.jsonl", made, run_info()))
+    short = [{**row, "loss": 2.301} for row in made[:-5]]
+    half = str(write_log(tmp_path / "half.jsonl", short, run_info()))
+    for other, told in ((base, "to the last bit"), (half, "over the same steps")):
+        assert main([bad, "--baseline", base, "--baseline", other]) == 2
+        assert told in capsys.readouterr().err
+
+
 def test_a_reference_loss_of_the_run_itself_gives_the_gap(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
