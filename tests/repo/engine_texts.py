@@ -243,7 +243,8 @@ def _template(parts: Sequence[ast.expr]) -> tuple[str, list[ast.expr]]:
 
 
 def _reads_like_text(text: str) -> bool:
-    return bool(_SENTENCE.search(text)) and not re.search(r"--\w|\w=\w", text)
+    is_whole = text[:1].isupper() and text.endswith(".")  # names an option, but is no setting
+    return bool(_SENTENCE.search(text)) and (is_whole or not re.search(r"--\w|\w=\w", text))
 
 
 def _is_code(text: str) -> bool:
