@@ -131,10 +131,8 @@ def _overview(plan: Plan, style: Style) -> list[str]:
         rate = one.time.tokens_per_step / one.step_s.value / one.time.gpus
         gain = ["", ""]
         if one is not plan.bf16:
-            gain = [
-                times(one.speedup.value),
-                f"{one.speedup.low:.2f}-{one.speedup.high:.2f} {SIGN[one.pays]}",
-            ]
+            sign = SIGN["no" if fits == "no" else one.pays]
+            gain = [times(one.speedup.value), f"{one.speedup.low:.2f}-{one.speedup.high:.2f} {sign}"]
         row = [one.label, memory, fits, str(one.largest_micro_batch), seconds(one.step_s.value)]
         rows.append([*row, f"{rate:,.0f}", f"{one.mfu:.0%}", *gain])
     lines = [style.paint("WHAT TO EXPECT", "strong"), *table(rows), _bands(plan)]

@@ -54,7 +54,9 @@ def test_a_configuration_of_hugging_face_is_read(tmp_path: Path, capsys: pytest.
 
 def test_what_does_not_fit_is_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--model", "llama-3-70b", "--gpu", "H100", "--gpus", "8"]) == 1
-    assert "does not fit" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "does not fit" in out
+    assert "✓" not in out
 
 
 def test_an_unverified_gpu_and_family_say_so(capsys: pytest.CaptureFixture[str]) -> None:
