@@ -114,7 +114,8 @@ def decision(view: CompareView, say: Say) -> Decision:
 
 def decidable(view: CompareView) -> bool:
     """Whether these two runs are a pair that any decision can be told of."""
-    return part(view.document, "go", "decidable") is not False
+    go = part(view.document, "go")
+    return not isinstance(go, Mapping) or _decidable(go)
 
 
 def gate_lines(view: CompareView, say: Say) -> tuple[GateLine, ...]:
